@@ -1,0 +1,160 @@
+"""Typed reading of JSON objects: every missing, ill-typed or out-of-range value becomes a named error."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NoReturn, TypeGuard
+
+from nextn.runtime.contract.errors import CheckpointError, NextnError
+
+LARGEST_INTEGER = 2**31 - 1
+"""Bound on every integer of a config: larger ones are corruption, and would make sizes meaningless."""
+
+
+def read_json_object(path: Path) -> dict[str, object]:
+    """The JSON object in `path`.
+
+    Raises:
+        CheckpointError: the file is absent, unreadable, not UTF-8 JSON, or not an object.
+    """
+    try:
+        parsed: object = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(
+            "cannot read file", file=path, expected="a readable JSON file", found=error.strerror
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError("invalid JSON", file=path, expected="a JSON object", found=error) from error
+    if not isinstance(parsed, dict):
+        raise CheckpointError(
+            "invalid JSON", file=path, expected="a JSON object", found=type(parsed).__name__
+        )
+    return parsed
+
+
+class FieldReader:
+    """Reads typed values out of one JSON object and remembers which keys were read.
+
+    Args:
+        raw: the object.
+        file: named in errors.
+        error: the class raised, so that a damaged manifest and a bad checkpoint keep their exit codes.
+        prefix: path of a nested object, e.g. `rope_scaling.`.
+    """
+
+    def __init__(
+        self,
+        raw: Mapping[str, object],
+        file: object,
+        error: type[NextnError] = CheckpointError,
+        prefix: str = "",
+    ) -> None:
+        self.raw = raw
+        self._file = file
+        self._error = error
+        self._prefix = prefix
+        self._read: set[str] = set()
+        self._children: list[FieldReader] = []
+
+    def refuse(
+        self, key: str, expected: object, found: object, message: str = "unusable config value"
+    ) -> NoReturn:
+        """Raise the reader's error for `key`."""
+        raise self._error(
+            message, file=self._file, key=self._prefix + key, expected=expected, found=_shown(found)
+        )
+
+    def unread_keys(self, ignored: Iterable[str] = ()) -> list[str]:
+        """Full names of the keys, nested ones too, that nothing has read and that are not in `ignored`."""
+        known = self._read.union(ignored)
+        own = [self._prefix + key for key in self.raw if key not in known]
+        return own + [key for child in self._children for key in child.unread_keys()]
+
+    def has(self, key: str) -> bool:
+        """Whether `key` is present with a value other than null; counts as reading it."""
+        self._read.add(key)
+        return self.raw.get(key) is not None
+
+    def value(self, key: str, expected: str) -> object:
+        """The value of a key that must be present and not null."""
+        if not self.has(key):
+            self.refuse(key, expected, "null" if key in self.raw else "nothing", "missing config value")
+        return self.raw[key]
+
+    def integer(self, key: str, minimum: int = 1, maximum: int = LARGEST_INTEGER) -> int:
+        expected = f"an integer in [{minimum}, {maximum}]"
+        found = self.value(key, expected)
+        if not is_integer(found) or not minimum <= found <= maximum:
+            self.refuse(key, expected, found)
+        return found
+
+    def positive(self, key: str) -> float:
+        expected = "a finite number above 0"
+        found = self.value(key, expected)
+        if isinstance(found, bool) or not isinstance(found, int | float):
+            self.refuse(key, expected, found)
+        try:
+            number = float(found)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number) or number <= 0:
+            self.refuse(key, expected, found)
+        return number
+
+    def boolean(self, key: str) -> bool:
+        found = self.value(key, "true or false")
+        if not isinstance(found, bool):
+            self.refuse(key, "true or false", found)
+        return found
+
+    def array(self, key: str, expected: str = "an array") -> list[object]:
+        found = self.value(key, expected)
+        if not isinstance(found, list):
+            self.refuse(key, expected, found)
+        return found
+
+    def integers(self, key: str, minimum: int = 0, maximum: int = LARGEST_INTEGER) -> tuple[int, ...]:
+        expected = f"integers in [{minimum}, {maximum}]"
+        values: list[int] = []
+        for found in self.array(key, f"an array of {expected}"):
+            if not is_integer(found) or not minimum <= found <= maximum:
+                self.refuse(key, expected, found)
+            values.append(found)
+        return tuple(values)
+
+    def constant(self, key: str, required: bool | int | float | str) -> None:
+        """Accept an absent or null key, and otherwise only the one value the architecture has."""
+        if not self.has(key):
+            return
+        found = self.raw[key]
+        same_type = isinstance(found, bool) == isinstance(required, bool)
+        if not same_type or found != required:
+            self.refuse(key, json.dumps(required), found, "unsupported architecture value")
+
+    def child(self, key: str) -> FieldReader | None:
+        """Reader of a nested object; None when absent or null."""
+        if not self.has(key):
+            return None
+        found = self.raw[key]
+        if not isinstance(found, dict):
+            self.refuse(key, "an object", found)
+        nested = FieldReader(found, self._file, self._error, f"{self._prefix}{key}.")
+        self._children.append(nested)
+        return nested
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """True for a JSON integer; `true` and `4096.0` are not integers."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _shown(value: object) -> str:
+    try:
+        text = value if isinstance(value, str) else json.dumps(value)
+    except (TypeError, ValueError):
+        # Integers beyond Python's digit limit cannot be printed.
+        text = type(value).__name__
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,94 @@
+"""`RopeScaling` and the two spellings of the rotary parameters: flat (release) and nested (Hugging Face)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nextn.graphs.config_parse import FieldReader
+
+
+@dataclass(frozen=True)
+class RopeScaling:
+    """YaRN parameters of the compressed layers' rotary table (spec section 4.1)."""
+
+    factor: float
+    original_max_position: int
+    beta_fast: float
+    beta_slow: float
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Everything a config says about rotary embeddings."""
+
+    dims: int
+    theta: float
+    compress_theta: float
+    scaling: RopeScaling | None
+
+
+def read_rotary(reader: FieldReader, head_dim: int) -> Rotary:
+    """The rotary parameters of a `config.json`; values given in both spellings must agree."""
+    scaling_reader = reader.child("rope_scaling")
+    scaling = None if scaling_reader is None else _read_scaling(scaling_reader)
+    nested = reader.child("rope_parameters")
+    if nested is None:
+        dims = _read_dims(reader, head_dim, [reader])
+        return Rotary(dims, reader.positive("rope_theta"), reader.positive("compress_rope_theta"), scaling)
+
+    main, compress = nested.child("main"), nested.child("compress")
+    if main is None or compress is None:
+        nested.refuse("main" if main is None else "compress", "an object", "nothing")
+    main.constant("rope_type", "default")
+    theta, compress_theta = main.positive("rope_theta"), compress.positive("rope_theta")
+    for key, value in (("rope_theta", theta), ("compress_rope_theta", compress_theta)):
+        if reader.has(key) and reader.positive(key) != value:
+            reader.refuse(key, f"{value} as in rope_parameters", reader.raw[key])
+    nested_scaling = _read_scaling(compress)
+    if scaling_reader is not None and nested_scaling != scaling:
+        reader.refuse("rope_scaling", "the values of rope_parameters.compress", reader.raw["rope_scaling"])
+    dims = _read_dims(reader, head_dim, [reader, main, compress])
+    return Rotary(dims, theta, compress_theta, nested_scaling)
+
+
+def read_yarn(reader: FieldReader, original_key: str) -> RopeScaling:
+    """YaRN parameters, with the original context length under `original_key`."""
+    factor = reader.positive("factor")
+    if factor < 1:
+        reader.refuse("factor", "at least 1", factor)
+    beta_fast, beta_slow = reader.positive("beta_fast"), reader.positive("beta_slow")
+    if beta_fast <= beta_slow:
+        reader.refuse("beta_fast", f"more than beta_slow {beta_slow}", beta_fast)
+    return RopeScaling(factor, reader.integer(original_key), beta_fast, beta_slow)
+
+
+def _read_scaling(reader: FieldReader) -> RopeScaling | None:
+    """None for plain RoPE. The kind of scaling is under `rope_type`, `type` or, equal, under both."""
+    keys = [key for key in ("rope_type", "type") if reader.has(key)]
+    if not keys:
+        reader.refuse("rope_type", "yarn", "nothing", "missing config value")
+    kinds = [reader.value(key, "yarn") for key in keys]
+    if any(kind != "default" for kind in kinds):
+        for key, kind in zip(keys, kinds, strict=True):
+            if kind != "yarn":
+                reader.refuse(key, "yarn", kind, "unsupported architecture value")
+        # The architecture does not scale cos and sin by YaRN's magnitude factor.
+        reader.constant("attention_factor", 1.0)
+        return read_yarn(reader, "original_max_position_embeddings")
+    return None
+
+
+def _read_dims(reader: FieldReader, head_dim: int, sources: list[FieldReader]) -> int:
+    """The rotary width, checked against every `partial_rotary_factor` in `sources`."""
+    if reader.has("qk_rope_head_dim"):
+        dims = reader.integer("qk_rope_head_dim")
+    elif reader.has("partial_rotary_factor"):
+        dims = round(head_dim * min(reader.positive("partial_rotary_factor"), 1.0))
+    else:
+        dims = reader.integer("qk_rope_head_dim")
+    for source in sources:
+        if source.has("partial_rotary_factor"):
+            factor = source.positive("partial_rotary_factor")
+            if abs(head_dim * factor - dims) >= 0.5:
+                source.refuse("partial_rotary_factor", f"{dims}/{head_dim}", factor)
+    return dims

@@ -1,0 +1,162 @@
+"""The eager session driver: the native host loop in Python, over exported programs or eager modules.
+
+Tests and golden vectors use it; it follows the host protocol of the design step by step (one prefill chunk
+of one slot, then one round of the live slots), so that what it proves holds for the native loop's order too.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from nextn.graphs.model import Model
+from nextn.graphs.phases import build_graph, graph_keys
+from nextn.graphs.session_shape import SessionShape
+from nextn.graphs.state import State
+from nextn.runtime.contract.blocks import MAX_EOS, TEMPERATURE_ONE, Control, Field, Result
+from nextn.runtime.contract.errors import RequestError
+
+GraphKey = tuple[str, int]
+
+
+@dataclass
+class Request:
+    """One prompt and what became of it. `accept_lens` counts the tokens a round produced before trimming."""
+
+    prompt: Sequence[int]
+    max_new_tokens: int
+    eos: Sequence[int] = ()
+    seed: int = 0
+    temperature: float = 0.0
+    tokens: list[int] = field(default_factory=list)
+    accept_lens: list[int] = field(default_factory=list)
+    finish_reason: str | None = None
+
+
+class Session:
+    """Slots, state and graphs of one eager session."""
+
+    def __init__(
+        self,
+        shape: SessionShape,
+        state: State,
+        graphs: Mapping[GraphKey, Callable[[], object]],
+        *,
+        speculation: bool = True,
+        phases: bool = False,
+    ) -> None:
+        self.shape = shape
+        self.state = state
+        self.graphs = graphs
+        self.speculation = speculation and shape.num_steps > 0
+        self.phases = phases
+        self.launches: list[GraphKey] = []
+        self.live: dict[int, Request] = {}
+
+    def generate(self, requests: Sequence[Request]) -> list[Request]:
+        """Run all requests to the end, admitting one per turn as slots become free."""
+        queue = deque(requests)
+        while queue or self.live:
+            free = [slot for slot in range(self.shape.slots) if slot not in self.live]
+            if queue and free:
+                self.prefill(free[0], queue.popleft())
+            self.round()
+        return list(requests)
+
+    def prefill(self, slot: int, request: Request) -> None:
+        """Admit `request` into `slot`: every chunk, the first token, and the seed of the first drafts."""
+        self.write_control(slot, request)
+        chunk = self.shape.prefill_chunk
+        prompt = torch.tensor(request.prompt, dtype=torch.int64)
+        self.input("prompt_slot")[0] = slot
+        for piece in prompt.split(chunk):
+            tokens = self.input("prompt_tokens")
+            tokens.zero_()
+            tokens[: len(piece)] = piece
+            self.input("prompt_count")[0] = len(piece)
+            self.launch("prefill", 1)
+        self.live[slot] = request
+        self.collect(slot, in_round=False)
+        if self.speculation and slot in self.live:
+            self.launch("seed", 1)
+
+    def round(self) -> None:
+        """One round of every live slot in the smallest bucket that holds them."""
+        slots = sorted(self.live)
+        if not slots:
+            return
+        batch = min(size for size in self.shape.batch_sizes if size >= len(slots))
+        padding = [self.shape.slots] * (batch - len(slots))
+        self.input(f"slots_b{batch}").copy_(torch.tensor(slots + padding))
+        for name in self.round_graphs():
+            self.launch(name, batch)
+        for slot in slots:
+            self.collect(slot, in_round=True)
+
+    def round_graphs(self) -> list[str]:
+        if not self.speculation:
+            return ["decode"]
+        if not self.phases:
+            return ["round"]
+        return ["verify", "accept", "draft_extend"] + ["draft_step"] * (self.shape.num_steps - 1)
+
+    def launch(self, name: str, batch: int) -> None:
+        self.launches.append((name, batch))
+        self.graphs[name, batch]()
+
+    def collect(self, slot: int, *, in_round: bool) -> None:
+        """Move a slot's result row into its request; free the slot once it is finished."""
+        request = self.live[slot]
+        count = self.result(slot, Result.OUT_COUNT)[0]
+        request.tokens += self.result(slot, Result.OUT)[:count]
+        if in_round:
+            request.accept_lens.append(self.result(slot, Result.ACCEPTED)[0] + 1)
+        if self.result(slot, Result.FINISHED)[0]:
+            request.finish_reason = "stop" if request.tokens[-1] in request.eos else "length"
+            del self.live[slot]
+
+    def write_control(self, slot: int, request: Request) -> None:
+        """The control row of a fresh request; `RequestError` if the prompt does not fit the artifact."""
+        room = self.shape.max_seq_len - len(request.prompt)
+        if not request.prompt or room < 1:
+            raise RequestError(
+                "prompt does not fit",
+                key="prompt",
+                expected=f"1..{self.shape.max_seq_len - 1} tokens",
+                found=len(request.prompt),
+            )
+        row = torch.zeros(Control.WIDTH, dtype=torch.int64)
+        row[Control.REMAINING.columns] = min(request.max_new_tokens, room)
+        row[Control.SEED.columns] = request.seed
+        row[Control.TEMPERATURE.columns] = round(request.temperature * TEMPERATURE_ONE)
+        row[Control.PROMPT_LENGTH.columns] = len(request.prompt)
+        padding = [-1] * (MAX_EOS - len(request.eos))
+        row[Control.EOS.columns] = torch.tensor([*request.eos, *padding])
+        self.input("control")[slot] = row
+
+    def input(self, name: str) -> Tensor:
+        return self.state.get_buffer(name)
+
+    def result(self, slot: int, block_field: Field) -> list[int]:
+        values: list[int] = self.input("result")[slot, block_field.columns].tolist()
+        return values
+
+
+def eager_graphs(model: Model, state: State, shape: SessionShape) -> dict[GraphKey, nn.Module]:
+    """Every graph of `shape` as its plain module."""
+    return {key: build_graph(*key, model, state, shape) for key in graph_keys(shape)}
+
+
+def exported_graphs(
+    model: Model, state: State, shape: SessionShape, keys: Sequence[GraphKey] | None = None
+) -> dict[GraphKey, nn.Module]:
+    """The same graphs through `torch.export`: the programs that are lowered, run eagerly."""
+    programs = {}
+    for key in keys or graph_keys(shape):
+        module = build_graph(*key, model, state, shape)
+        programs[key] = torch.export.export(module, (), strict=False).module(check_guards=False)
+    return programs

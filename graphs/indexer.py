@@ -1,0 +1,57 @@
+"""The C4 indexer: scores compressed entries with its own small compressor and picks the best (spec 5.5)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from nextn.graphs.compressor import Compressor
+from nextn.graphs.config import ModelConfig
+from nextn.graphs.ops.cast import fp32
+from nextn.graphs.ops.linear import Weight, linear
+from nextn.graphs.ops.rows import read_rows
+from nextn.graphs.ops.top_entries import top_entries
+from nextn.graphs.rope import rotate
+from nextn.graphs.window import Window
+
+
+class Indexer(nn.Module):
+    """Index scores are fp32; Hadamard rotation and fp4 simulation cancel in exact math and are left out."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.heads = config.index_n_heads
+        self.width = config.index_head_dim
+        self.topk = config.index_topk
+        self.wq_b = Weight((self.heads * self.width, config.q_lora_rank), dtype)
+        self.weights_proj = Weight((self.heads, config.hidden_size), dtype)
+        self.compressor = Compressor(config, 4, self.width)
+
+    def choose(
+        self,
+        x: Tensor,
+        latent: Tensor,
+        window: Window,
+        rotary: tuple[Tensor, Tensor],
+        entries: Tensor,
+        visible: Tensor,
+    ) -> Tensor:
+        """Entry numbers int64 `[B, V, index_topk]`, best first by the tie rule; hidden ones may fill up.
+
+        x `[T, H]`, latent (the normed query latent) `[T, q_lora_rank]`, entries
+        `[(slots + 1) * E, index_head_dim]`, visible bool `[B, V, E]`; rotary cos, sin `[T, R / 2]`.
+        """
+        capacity = visible.shape[-1]
+        cos, sin = rotary
+        query = linear(latent, self.wq_b).view(-1, self.heads, self.width)  # [T, NI, DI]
+        query = rotate(query, cos[:, None], sin[:, None]).view(window.batch, -1, self.width)
+        row = window.slots[:, None] * capacity + torch.arange(capacity)  # [B, E]
+        keys = fp32(read_rows(entries, row))  # [B, E, DI]
+        score = functional.relu(torch.bmm(query, keys.transpose(1, 2)))  # [B, V * NI, E]
+        scale = self.width**-0.5 * self.heads**-0.5
+        weight = fp32(linear(x, self.weights_proj)) * scale  # [T, NI]
+        score = score.view(window.batch, window.num_rows, self.heads, capacity)
+        weight = weight.view(window.batch, window.num_rows, self.heads, 1)
+        score = (score * weight).sum(2)  # [B, V, E]
+        return top_entries(torch.where(visible, score, -torch.inf), self.topk)

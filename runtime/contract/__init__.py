@@ -1,0 +1,1 @@
+"""Leaf package: what compile, runtime and graphs agree on. Imports nothing of ours and no torch."""

@@ -1,0 +1,371 @@
+"""`manifest.json`: everything a host must know to check, bind and replay an artifact.
+
+The dataclasses mirror the file key for key. `parse_manifest` is the only way in and refuses whatever
+it cannot vouch for; `to_json` is the only way out and seals the text with its own hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from nextn.runtime.contract.blocks import MAX_STEPS, MAX_WINDOW_ROWS, Control, Result, field_offsets
+from nextn.runtime.contract.errors import ArtifactError
+from nextn.runtime.contract.graph_spec import DTYPE_BYTES, GRAPH_NAMES, GraphSpec, StateSpec, TensorSpec
+from nextn.runtime.contract.strict_json import DecodeFault, decode, parse_unique
+
+FORMAT_VERSION = "1.0"
+"""`major.minor`. A reader refuses a newer major and ignores unknown keys of a newer minor."""
+
+MANIFEST_FILE = "manifest.json"
+
+_UNSEALED = "0" * 64
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_TENSOR_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
+_FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+
+
+@dataclass(frozen=True)
+class Producer:
+    """What made the artifact. `sources_sha256` covers the Python sources that shape the graphs."""
+
+    nextn: str
+    torch: str
+    compiler: str
+    sources_sha256: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the graphs run. `isa` lists the CPU features they need, by lower-case cpuid name."""
+
+    device: Literal["cpu"]
+    emit: Literal["aoti"]
+    dtype: Literal["float32", "bfloat16"]
+    isa: tuple[str, ...]
+    world_size: int
+    rank: int
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """The canonical `ModelConfig` and the hash of the checkpoint it came from."""
+
+    config: dict[str, Any]
+    sha256: str
+    vocab_size: int
+    bos_token_id: int | None
+    eos_token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """`num_steps` is k, `num_draft_tokens` the window k + 1; k = 0 means no NextN graphs."""
+
+    num_steps: int
+    num_draft_tokens: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`max_seq_len` and `prefill_chunk` in tokens; `slots` without the scratch slot."""
+
+    max_seq_len: int
+    prefill_chunk: int
+    batch_sizes: tuple[int, ...]
+    slots: int
+    max_window_rows: int
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """A tensor the host writes before a launch; one copy, shared by every graph that names it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BlockLayout:
+    """Row width and `{field: (offset, length)}` of a block, in int64 columns."""
+
+    width: int
+    fields: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Layouts of the control and the result block."""
+
+    control: BlockLayout
+    result: BlockLayout
+
+
+@dataclass(frozen=True)
+class GraphRecord:
+    """One compiled graph: its contract and the file that implements it (`bytes` is the file size)."""
+
+    name: str
+    batch: int
+    rows: int
+    file: str
+    sha256: str
+    bytes: int
+    tensors: tuple[TensorSpec, ...]
+
+    @property
+    def spec(self) -> GraphSpec:
+        return GraphSpec(self.name, self.batch, self.rows, self.tensors)
+
+
+@dataclass(frozen=True)
+class WeightStorage:
+    """How a weight lies in the weights file."""
+
+    layout: Literal["plain", "p32", "int8_p32", "mxfp4_p32", "nz"]
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class WeightRecord:
+    """One packed weight: logical dtype and shape, how and where it is stored, and what it was made from.
+
+    `source` is `(file, tensor, SHA-256 of its bytes)` of each checkpoint tensor, none for a derived constant;
+    `offset` counts from the start of the weights file; `sha256` is of the stored bytes.
+    """
+
+    name: str
+    role: str
+    dtype: str
+    shape: tuple[int, ...]
+    storage: WeightStorage
+    scales: str | None
+    source: tuple[tuple[str, str, str], ...]
+    offset: int
+    nbytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """The weights file. `header_bytes` = 8 + length of its JSON header; the body is all that follows."""
+
+    file: str
+    bytes: int
+    header_bytes: int
+    header_sha256: str
+    body_sha256: str
+    tensors: tuple[WeightRecord, ...]
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """A further file of the artifact and its size in bytes."""
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The whole file, in key order; `ops` names the device form chosen for each op."""
+
+    format_version: str
+    manifest_sha256: str
+    producer: Producer
+    target: Target
+    model: ModelRecord
+    speculation: Speculation
+    limits: Limits
+    state: tuple[StateSpec, ...]
+    inputs: tuple[InputSpec, ...]
+    blocks: Blocks
+    ops: dict[str, str]
+    graphs: tuple[GraphRecord, ...]
+    weights: WeightsFile
+    golden: FileRecord
+    tokenizer: tuple[FileRecord, ...]
+
+
+def block_layouts() -> Blocks:
+    """The layouts this build writes and reads."""
+    return Blocks(*(_layout(block, block.WIDTH) for block in (Control, Result)))
+
+
+def to_json(manifest: Manifest) -> str:
+    """The sealed text: `manifest_sha256` is recomputed whatever the dataclass holds."""
+    unsealed = asdict(manifest) | {"manifest_sha256": _UNSEALED}
+    text = json.dumps(unsealed, indent=1) + "\n"
+    return text.replace(_UNSEALED, hashlib.sha256(text.encode()).hexdigest(), 1)
+
+
+def unsealed_sha256(text: str, recorded: str) -> str:
+    """SHA-256 of manifest text with the `recorded` self-hash replaced by zeros."""
+    return hashlib.sha256(text.replace(recorded, _UNSEALED, 1).encode()).hexdigest()
+
+
+def parse_manifest(text: str, file: object) -> Manifest:
+    """Reads manifest text; `file` only names it in messages.
+
+    Raises ArtifactError with file, key, expected and found for anything but a sealed, complete,
+    self-consistent manifest this build can replay.
+    """
+    try:
+        raw = parse_unique(text)
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError("manifest is not JSON", file=file, found=error) from error
+    try:
+        if not isinstance(raw, dict):
+            raise DecodeFault("", "an object", raw)
+        newer_minor = _check_format_version(raw.get("format_version"))
+        _check_seal(text, raw.get("manifest_sha256"))
+        manifest = decode(Manifest, raw, ignore_unknown=newer_minor)
+        _check_scalars(manifest)
+        _check_blocks(manifest.blocks)
+        _check_tables(manifest)
+        _check_files(manifest)
+    except DecodeFault as fault:
+        raise ArtifactError(
+            "manifest refused", file=file, key=fault.key or None, expected=fault.expected, found=fault.found
+        ) from fault
+    return manifest
+
+
+def _layout(block: type, width: int) -> BlockLayout:
+    return BlockLayout(width, {name: (span[0], span[1]) for name, span in field_offsets(block).items()})
+
+
+def _check_format_version(found: object) -> bool:
+    """Returns whether the file has a newer minor version than this build."""
+    match = re.fullmatch(r"(\d{1,4})\.(\d{1,4})", found) if isinstance(found, str) else None
+    ours_major, ours_minor = (int(part) for part in FORMAT_VERSION.split("."))
+    if match is None or int(match[1]) != ours_major:
+        raise DecodeFault("format_version", f"{ours_major}.x", found)
+    return int(match[2]) > ours_minor
+
+
+def _check_seal(text: str, recorded: object) -> None:
+    if not isinstance(recorded, str) or not _SHA256.fullmatch(recorded):
+        raise DecodeFault("manifest_sha256", "64 lower-case hex digits", recorded)
+    actual = unsealed_sha256(text, recorded)
+    if actual != recorded:
+        raise DecodeFault("manifest_sha256", recorded, actual)
+
+
+def _check_scalars(manifest: Manifest) -> None:
+    limits, speculation, model, target = (
+        manifest.limits,
+        manifest.speculation,
+        manifest.model,
+        manifest.target,
+    )
+    _in_range("speculation.num_steps", speculation.num_steps, 0, MAX_STEPS)
+    _equal("speculation.num_draft_tokens", speculation.num_draft_tokens, speculation.num_steps + 1)
+    _in_range("limits.max_seq_len", limits.max_seq_len, 2, 2**31 - 1)
+    _in_range("limits.prefill_chunk", limits.prefill_chunk, 1, 2**31 - 1)
+    sizes = limits.batch_sizes
+    if not sizes or sizes[0] < 1 or any(a >= b for a, b in zip(sizes, sizes[1:], strict=False)):
+        raise DecodeFault("limits.batch_sizes", "ascending sizes of at least 1", list(sizes))
+    _equal("limits.slots", limits.slots, sizes[-1])
+    _equal("limits.max_window_rows", limits.max_window_rows, MAX_WINDOW_ROWS)
+    _in_range("model.vocab_size", model.vocab_size, 1, 2**31 - 1)
+    for index, token in enumerate(model.eos_token_ids):
+        _in_range(f"model.eos_token_ids[{index}]", token, 0, model.vocab_size - 1)
+    _equal("target.world_size", target.world_size, 1)
+    _equal("target.rank", target.rank, 0)
+
+
+def _check_blocks(found: Blocks) -> None:
+    ours = block_layouts()
+    for name in ("control", "result"):
+        _equal(f"blocks.{name}", getattr(found, name), getattr(ours, name))
+
+
+def _check_tables(manifest: Manifest) -> None:
+    """Names are unique, shapes positive, and every tensor of a graph is one its table declares."""
+    slots = manifest.limits.slots
+    declared = {
+        "weight": [(w.name, w.storage.dtype, w.storage.shape) for w in manifest.weights.tensors],
+        "state": [(s.name, s.dtype, s.shape(slots)) for s in manifest.state],
+        "input": [(i.name, i.dtype, i.shape) for i in manifest.inputs],
+    }
+    keys = {"weight": "weights.tensors", "state": "state", "input": "inputs"}
+    for kind, rows in declared.items():
+        _unique(keys[kind], (row[0] for row in rows))
+        for name, dtype, shape in rows:
+            _tensor(f"{keys[kind]}[{name}]", name, dtype, shape)
+    lookup = {kind: {row[0]: row[1:] for row in rows} for kind, rows in declared.items()}
+    _unique("graphs", (graph.spec.key for graph in manifest.graphs))
+    for graph in manifest.graphs:
+        key = f"graphs[{graph.spec.key}]"
+        if graph.name not in GRAPH_NAMES:
+            raise DecodeFault(f"{key}.name", " or ".join(GRAPH_NAMES), graph.name)
+        _in_range(f"{key}.batch", graph.batch, 1, slots)
+        _in_range(f"{key}.rows", graph.rows, 1, 2**31 - 1)
+        _unique(f"{key}.tensors", (tensor.name for tensor in graph.tensors))
+        for tensor in graph.tensors:
+            expected = lookup[tensor.kind].get(tensor.name)
+            if (tensor.dtype, tensor.shape) != expected:
+                raise DecodeFault(
+                    f"{key}.tensors[{tensor.name}]",
+                    f"a declared {tensor.kind} {expected}" if expected else f"a declared {tensor.kind}",
+                    f"{tensor.dtype} {list(tensor.shape)}",
+                )
+
+
+def _check_files(manifest: Manifest) -> None:
+    weights = manifest.weights
+    records = [*manifest.graphs, manifest.golden, *manifest.tokenizer]
+    files = [weights.file, *(record.file for record in records)]
+    _unique("file", [MANIFEST_FILE, *files])
+    for file in files:
+        if not all(_FILE_PART.fullmatch(part) for part in file.split("/")):
+            raise DecodeFault("file", "a plain relative path inside the artifact", file)
+    for record in records:
+        _in_range(f"{record.file}: bytes", record.bytes, 1, 2**63 - 1)
+        _hash(f"{record.file}: sha256", record.sha256)
+    _in_range("weights.header_bytes", weights.header_bytes, 8, weights.bytes)
+    _hash("weights.header_sha256", weights.header_sha256)
+    _hash("weights.body_sha256", weights.body_sha256)
+    _hash("model.sha256", manifest.model.sha256)
+    _hash("producer.sources_sha256", manifest.producer.sources_sha256)
+
+
+def _tensor(key: str, name: str, dtype: str, shape: tuple[int, ...]) -> None:
+    if not _TENSOR_NAME.fullmatch(name):
+        raise DecodeFault(key, "dotted letters, digits and _", name)
+    if dtype not in DTYPE_BYTES:
+        raise DecodeFault(f"{key}.dtype", " or ".join(DTYPE_BYTES), dtype)
+    if any(not 1 <= size < 2**40 for size in shape):
+        raise DecodeFault(f"{key}.shape", "sizes of at least 1", list(shape))
+
+
+def _in_range(key: str, found: int, low: int, high: int) -> None:
+    if not low <= found <= high:
+        raise DecodeFault(key, f"{low}..{high}", found)
+
+
+def _equal(key: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise DecodeFault(key, expected, found)
+
+
+def _hash(key: str, found: str) -> None:
+    if not _SHA256.fullmatch(found):
+        raise DecodeFault(key, "64 lower-case hex digits", found)
+
+
+def _unique(key: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise DecodeFault(key, "each name once", name)
+        seen.add(name)

@@ -1,0 +1,1 @@
+"""Independent references: nothing in this folder imports the product."""

@@ -1,0 +1,259 @@
+"""Opening a checkpoint: what is there, what is missing, and which draft it carries."""
+
+import json
+
+import pytest
+import torch
+
+from nextn.runtime.contract.errors import CheckpointError, ExitCode
+from nextn.weights import Checkpoint, load_weights, packed_weights
+from tests.weights.folders import (
+    tiny_config,
+    tiny_tensors,
+    without_nextn,
+    write_folder,
+    write_index,
+    write_shards,
+)
+
+
+def refused(folder) -> CheckpointError:
+    with pytest.raises(CheckpointError) as caught:
+        Checkpoint.open(folder)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == ExitCode.CHECKPOINT
+    assert caught.value.file is not None
+    return caught.value
+
+
+def split_tensors() -> tuple[dict, dict]:
+    """Two shards: NextN in the second, as in the release."""
+    tensors = tiny_tensors()
+    target = without_nextn(tensors)
+    return target, {name: tensor for name, tensor in tensors.items() if name not in target}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "embed.weight",
+        "hc_head_scale",
+        "layers.0.ffn.gate.tid2eid",
+        "layers.1.attn.indexer.compressor.wgate.weight",
+        "layers.2.ffn.experts.5.w3.weight",
+        "mtp.0.hnorm.weight",
+        "mtp.0.ffn.gate.bias",
+    ],
+)
+def test_missing_tensor_is_named(tmp_path, name):
+    """A draft that is half there must not load.
+
+    https://github.com/vllm-project/vllm/issues/52111
+    """
+    tensors = tiny_tensors()
+    del tensors[name]
+    error = refused(write_folder(tmp_path, tiny_config(), tensors))
+    assert error.message == "missing tensor"
+    assert error.key == name
+    assert error.file == str(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "layers.3.attn.wq_a.weight",
+        "layers.0.attn.compressor.ape",
+        "layers.1.ffn.gate.tid2eid",
+        "mtp.0.ffn.gate.tid2eid",
+        "rotary.inv_freq",
+        "model.layers.0.self_attn.v_proj.weight",
+    ],
+)
+def test_unexpected_tensor_is_named(tmp_path, name):
+    error = refused(write_folder(tmp_path, tiny_config(), tiny_tensors() | {name: torch.zeros(2)}))
+    assert (error.message, error.key) == ("unexpected tensor", name)
+    assert error.file == str(tmp_path / "model.safetensors")
+
+
+def test_wrong_shape_is_named_with_its_shard(tmp_path):
+    target, draft = split_tensors()
+    draft["mtp.0.e_proj.weight"] = torch.zeros(64, 128)
+    shards = {"one.safetensors": target, "two.safetensors": draft}
+    error = refused(write_shards(tmp_path, tiny_config(), shards))
+    assert (error.message, error.key) == ("wrong tensor shape", "mtp.0.e_proj.weight")
+    assert error.file == str(tmp_path / "two.safetensors")
+    assert (error.expected, error.found) == ([64, 64], [64, 128])
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("norm.weight", torch.int64), ("layers.0.ffn.gate.tid2eid", torch.float32)],
+)
+def test_wrong_kind_of_number_is_named(tmp_path, name, dtype):
+    tensors = tiny_tensors()
+    tensors[name] = tensors[name].to(dtype)
+    error = refused(write_folder(tmp_path, tiny_config(), tensors))
+    assert (error.message, error.key) == ("wrong tensor dtype", name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.int8, torch.uint8])
+def test_quantised_weights_are_refused_for_now(tmp_path, dtype):
+    tensors = tiny_tensors()
+    tensors["layers.0.attn.wq_a.weight"] = tensors["layers.0.attn.wq_a.weight"].to(dtype)
+    tensors["layers.0.attn.wq_a.scale"] = torch.ones(1, 1)
+    error = refused(write_folder(tmp_path, tiny_config(), tensors))
+    assert "this build reads bfloat16, float16 and float32" in error.message
+    assert error.key == "layers.0.attn.wq_a.weight"
+
+
+def test_config_of_another_model_names_the_first_difference(tmp_path):
+    config = tiny_config() | {"compress_ratios": [0, 128, 4, 0]}
+    error = refused(write_folder(tmp_path, config, tiny_tensors()))
+    assert error.key.startswith("layers.1.attn.")
+
+
+def test_more_experts_than_any_checkpoint_stop_at_the_first_missing(tmp_path):
+    config = tiny_config() | {"n_routed_experts": 10**6}
+    error = refused(write_folder(tmp_path, config, tiny_tensors()))
+    assert error.key == "layers.0.ffn.gate.weight"
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_dspark_draft_is_refused_in_one_sentence(tmp_path, blocks):
+    """The 0731 release keeps `num_nextn_predict_layers` 1 but carries another kind of draft.
+
+    https://github.com/ggml-org/llama.cpp/pull/25784, https://github.com/vllm-project/vllm/pull/41834
+    """
+    tensors = without_nextn(tiny_tensors())
+    for block in range(blocks):
+        tensors[f"mtp.{block}.main_norm.weight"] = torch.ones(64)
+        tensors[f"mtp.{block}.markov_head.weight"] = torch.ones(64, 64)
+    error = refused(write_folder(tmp_path, tiny_config(), tensors))
+    assert "DSpark" in error.message
+    assert error.key.startswith("mtp.0.")
+
+
+def test_second_nextn_layer_is_refused(tmp_path):
+    tensors = tiny_tensors()
+    tensors |= {name.replace("mtp.0", "mtp.1"): t.clone() for name, t in tensors.items() if "mtp.0" in name}
+    error = refused(write_folder(tmp_path, tiny_config(), tensors))
+    assert error.message == "more than one NextN layer"
+    assert error.key.startswith("mtp.1.")
+
+
+def test_draft_is_decided_by_tensors_not_by_config(tmp_path):
+    """Exporters drop `mtp.*` and keep the config's count, or the other way round.
+
+    https://github.com/NVIDIA/Model-Optimizer/issues/2427, https://github.com/youssofal/MTPLX/issues/216
+    """
+    dropped = Checkpoint.open(write_folder(tmp_path / "a", tiny_config(), without_nextn(tiny_tensors())))
+    assert not dropped.has_nextn
+    assert any("mtp" in warning for warning in dropped.warnings)
+    dropped.require_nextn(0)
+    with pytest.raises(CheckpointError, match="--speculative-num-steps 0") as caught:
+        dropped.require_nextn(1)
+    assert caught.value.exit_code == ExitCode.CHECKPOINT
+
+    uncounted = tiny_config() | {"num_nextn_predict_layers": 0}
+    kept = Checkpoint.open(write_folder(tmp_path / "b", uncounted, tiny_tensors()))
+    assert kept.has_nextn
+    kept.require_nextn(8)
+
+
+def test_shards_load_like_one_file(original, tmp_path):
+    target, draft = split_tensors()
+    shards = {"model-00001-of-00002.safetensors": target, "model-00002-of-00002.safetensors": draft}
+    folder = write_shards(tmp_path, tiny_config(), shards)
+    checkpoint, single = Checkpoint.open(folder), Checkpoint.open(original)
+    assert checkpoint.has_nextn and checkpoint.warnings == ()
+    packed = packed_weights(checkpoint.config, with_nextn=True)
+    weights = load_weights(checkpoint, packed, torch.float32)
+    for name, weight in load_weights(single, packed, torch.float32).items():
+        assert torch.equal(weights[name], weight), name
+
+
+def test_index_that_omits_the_draft(tmp_path):
+    """The shard's header holds the draft, so it is there, whatever the index says.
+
+    https://github.com/osaurus-ai/vmlx-swift/issues/388
+    """
+    target, draft = split_tensors()
+    shards = {"one.safetensors": target | draft}
+    folder = write_shards(tmp_path, tiny_config(), shards, unlisted=tuple(draft))
+    checkpoint = Checkpoint.open(folder)
+    assert checkpoint.has_nextn
+    assert len(checkpoint.warnings) == 1
+    assert f"{len(draft)} tensors" in checkpoint.warnings[0]
+    assert "model.safetensors.index.json" in checkpoint.warnings[0]
+
+
+def test_file_outside_the_index_is_not_read_but_mentioned(tmp_path):
+    target, draft = split_tensors()
+    folder = write_shards(tmp_path, tiny_config(), {"one.safetensors": target, "two.safetensors": draft})
+    write_index(folder, {name: "one.safetensors" for name in target})
+    checkpoint = Checkpoint.open(folder)
+    assert not checkpoint.has_nextn
+    assert any("two.safetensors" in warning for warning in checkpoint.warnings)
+
+
+def test_index_naming_a_missing_shard(tmp_path):
+    """https://github.com/sgl-project/sglang/issues/32279"""
+    target, draft = split_tensors()
+    folder = write_shards(tmp_path, tiny_config(), {"one.safetensors": target, "two.safetensors": draft})
+    (folder / "two.safetensors").unlink()
+    error = refused(folder)
+    assert error.message == "missing shard"
+    assert error.expected == "two.safetensors"
+
+
+def test_stale_index_naming_a_missing_tensor(tmp_path):
+    """https://github.com/Blaizzy/mlx-vlm/issues/1827"""
+    tensors = tiny_tensors()
+    folder = write_shards(tmp_path, tiny_config(), {"one.safetensors": tensors})
+    write_index(folder, {name: "one.safetensors" for name in [*tensors, "old.weight"]})
+    error = refused(folder)
+    assert (error.message, error.key) == ("tensor missing from its shard", "old.weight")
+    assert error.file == str(folder / "one.safetensors")
+
+
+def test_tensor_in_two_shards(tmp_path):
+    target, draft = split_tensors()
+    draft["norm.weight"] = target["norm.weight"].clone()
+    error = refused(write_shards(tmp_path, tiny_config(), {"a.safetensors": target, "b.safetensors": draft}))
+    assert (error.message, error.key) == ("tensor in two shards", "norm.weight")
+
+
+def test_several_files_without_an_index(tmp_path):
+    target, draft = split_tensors()
+    folder = write_shards(tmp_path, tiny_config(), {"a.safetensors": target, "b.safetensors": draft})
+    (folder / "model.safetensors.index.json").unlink()
+    assert refused(folder).found == "2 safetensors files"
+
+
+def test_index_under_another_name(tmp_path):
+    folder = write_shards(tmp_path, tiny_config(), {"quant_model_weights.safetensors": tiny_tensors()})
+    index = folder / "model.safetensors.index.json"
+    index.rename(folder / "quant_model_weights.safetensors.index.json")
+    assert Checkpoint.open(folder).has_nextn
+    (folder / "other.safetensors.index.json").write_text("{}")
+    assert refused(folder).message == "several index files"
+
+
+def test_no_tensors_at_all(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(tiny_config()))
+    assert refused(tmp_path).found == "no safetensors file"
+
+
+def test_no_folder(tmp_path):
+    assert refused(tmp_path / "absent").message == "no such checkpoint folder"
+
+
+def test_hugging_face_cache_links_are_followed(tmp_path, original):
+    """The cache fills `snapshots/<revision>/` with links into `blobs/` beside it."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "0123abcd"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    for place, name in enumerate(["config.json", "model.safetensors"]):
+        (blobs / f"hash{place}").write_bytes((original / name).read_bytes())
+        (snapshot / name).symlink_to(f"../../blobs/hash{place}")
+    assert Checkpoint.open(snapshot).has_nextn

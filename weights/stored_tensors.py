@@ -1,0 +1,98 @@
+"""`StoredTensor`: where the bytes of each original tensor lie, whatever layout the checkpoint uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from nextn.runtime.contract.errors import CheckpointError
+from nextn.weights.original_names import StackedExperts, original_name, stacked_experts
+from nextn.weights.packed import NEXTN_PREFIX
+from nextn.weights.shards import ShardTensor
+
+# NextN shares embedding and LM head with the Target; some exporters repeat them (spec section 2.6).
+_SHARED_COPIES = (f"{NEXTN_PREFIX}emb.", f"{NEXTN_PREFIX}head.")
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """The bytes of one original tensor: a whole tensor on disk, or one matrix of a stacked one."""
+
+    file: Path
+    name: str
+    """As on disk; a matrix of a stacked tensor carries its place, `name[expert][matrix]`."""
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+
+
+def by_original_name(shard_tensors: Mapping[str, ShardTensor], experts: int) -> dict[str, StoredTensor]:
+    """Every tensor of a checkpoint under its original name, stacked experts taken apart.
+
+    Args:
+        shard_tensors: by name on disk.
+        experts: routed experts per layer, the first dimension a stacked tensor must have.
+
+    Raises:
+        CheckpointError: two tensors claim one original name, or a stacked tensor cannot hold its matrices.
+    """
+    tensors: dict[str, StoredTensor] = {}
+
+    def add(name: str, stored: StoredTensor) -> None:
+        if name in tensors:
+            raise CheckpointError(
+                "two tensors for one weight",
+                file=stored.file,
+                key=name,
+                expected="one of them",
+                found=f"{tensors[name].name} and {stored.name}",
+            )
+        tensors[name] = stored
+
+    for disk_name, tensor in shard_tensors.items():
+        stack = stacked_experts(disk_name)
+        if stack is not None:
+            for name, stored in _unstack(disk_name, tensor, stack, experts).items():
+                add(name, stored)
+            continue
+        name = original_name(disk_name)
+        if not name.startswith(_SHARED_COPIES):
+            add(name, _whole(disk_name, tensor))
+    return tensors
+
+
+def _whole(disk_name: str, tensor: ShardTensor) -> StoredTensor:
+    entry = tensor.entry
+    return StoredTensor(tensor.file, disk_name, entry.dtype, entry.shape, entry.offset, entry.nbytes)
+
+
+def _unstack(
+    disk_name: str, tensor: ShardTensor, stack: StackedExperts, experts: int
+) -> dict[str, StoredTensor]:
+    """Each matrix of each expert is a contiguous run of the stacked tensor."""
+    entry, count = tensor.entry, len(stack.matrices)
+    if len(entry.shape) != 3 or entry.shape[0] != experts or entry.shape[1] % count:
+        rows = "rows" if count == 1 else f"{count} x rows"
+        raise CheckpointError(
+            "wrong tensor shape",
+            file=tensor.file,
+            key=disk_name,
+            expected=f"[{experts}, {rows}, columns]",
+            found=list(entry.shape),
+        )
+    shape = (entry.shape[1] // count, entry.shape[2])
+    nbytes = entry.nbytes // (experts * count)
+    return {
+        stack.original_name(expert, matrix): StoredTensor(
+            file=tensor.file,
+            name=f"{disk_name}[{expert}][{matrix}]",
+            dtype=entry.dtype,
+            shape=shape,
+            offset=entry.offset + (expert * count + place) * nbytes,
+            nbytes=nbytes,
+        )
+        for expert in range(experts)
+        for place, matrix in enumerate(stack.matrices)
+    }
