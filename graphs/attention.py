@@ -114,7 +114,7 @@ class Attention(nn.Module):
         capacity = state.entries.shape[0] // (window.scratch_slot + 1)
         self.compressor(x, window, rope, state.ring, state.entries, capacity)
         number = torch.arange(capacity)
-        visible = number < ((window.positions + 1) // self.ratio)[:, :, None]  # [B, V, E]
+        visible = number < (window.reach // self.ratio)[:, :, None]  # [B, V, E]
         if self.indexer is not None:
             assert state.indexer_ring is not None and state.indexer_entries is not None
             self.indexer.compressor(x, window, rope, state.indexer_ring, state.indexer_entries, capacity)
@@ -128,6 +128,6 @@ class Attention(nn.Module):
     def _chosen_entries(
         self, chosen: Tensor, window: Window, entries: Tensor, capacity: int
     ) -> tuple[Tensor, Tensor]:
-        visible = chosen < ((window.positions + 1) // self.ratio)[:, :, None]  # [B, V, topk]
+        visible = chosen < (window.reach // self.ratio)[:, :, None]  # [B, V, topk]
         rows = read_rows(entries, window.slots[:, None, None] * capacity + chosen)
         return torch.where(visible[..., None], rows, 0), visible

@@ -11,6 +11,7 @@ from torch.nn import functional
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.norm import unit_rms
 from nextn.graphs.ops.cast import cast, fp32
+from nextn.graphs.ops.doubly_stochastic import doubly_stochastic
 
 
 class Mixing(NamedTuple):
@@ -69,14 +70,3 @@ def hyper_head(x: Tensor, parameters: Mixing, config: ModelConfig) -> Tensor:
 def weighted_streams(weight: Tensor, x: Tensor) -> Tensor:
     """Sum over streams of `weight [T, M]` times `x [T, M, H]`, in fp32, back in x's dtype."""
     return cast((weight[:, :, None] * fp32(x)).sum(1), x.dtype)
-
-
-def doubly_stochastic(score: Tensor, iterations: int, eps: float) -> Tensor:
-    """Sinkhorn normalisation of `score [T, M, M]`: softmax over the last axis, then columns, then rows
-    and columns in turn, `iterations` column passes in all."""
-    comb = torch.softmax(score, dim=-1) + eps
-    comb = comb / (comb.sum(1, keepdim=True) + eps)
-    for _ in range(iterations - 1):
-        comb = comb / (comb.sum(2, keepdim=True) + eps)
-        comb = comb / (comb.sum(1, keepdim=True) + eps)
-    return comb

@@ -41,6 +41,11 @@ class Window:
     def positions(self) -> Tensor:
         return self.start[:, None] + self.offsets  # [B, V]
 
+    @property
+    def reach(self) -> Tensor:
+        """Positions each row may know of `[B, V]`: up to its own, yet none past the real rows."""
+        return torch.minimum(self.positions + 1, (self.start + self.count)[:, None])
+
     def ring_write_index(self, rows_per_slot: int) -> Tensor:
         """Flat ring row of each window row `[B, V]`.
 

@@ -6,6 +6,9 @@ speculative output equals plain output token for token at equal seed.
 
 The hash is built from int64 add, multiply and remainder only (GE has no xor or shift), with operands
 below 2**31 so that no product overflows. x -> x**5 permutes the residues modulo the prime 2**31 - 1.
+
+One operator, `nextn::nextn_draw_token`: the CPU lowering binds it to a kernel in libnextn_ops, which skips the
+noise of greedy rows; the others decompose it into the plain form.
 """
 
 from __future__ import annotations
@@ -19,12 +22,23 @@ from nextn.runtime.contract.blocks import TEMPERATURE_ONE
 PRIME = 2147483647
 
 
+@torch.library.custom_op("nextn::nextn_draw_token", mutates_args=())
 def draw_token(logits: Tensor, seed: Tensor, position: Tensor, temperature: Tensor) -> Tensor:
     """Token ids int64 `[B, V]` from `logits` fp32 `[B, V, vocab]`.
 
     seed int64 `[B]` >= 0; position int64 `[B, V]`, the absolute position the drawn token will have;
     temperature int64 `[B]` in fixed point (`TEMPERATURE_ONE` = 1.0, 0 = greedy).
     """
+    return draw_token_plain(logits, seed, position, temperature)
+
+
+@draw_token.register_fake
+def _(logits: Tensor, seed: Tensor, position: Tensor, temperature: Tensor) -> Tensor:
+    return torch.empty(position.shape, dtype=torch.int64)
+
+
+def draw_token_plain(logits: Tensor, seed: Tensor, position: Tensor, temperature: Tensor) -> Tensor:
+    """The aten form."""
     scale = temperature.to(torch.float32) * (1.0 / TEMPERATURE_ONE)  # [B]
     noise = gumbel_noise(seed, position, logits.shape[-1])  # [B, V, vocab]
     return gather_argmax(logits + scale[:, None, None] * noise)

@@ -1,4 +1,8 @@
-"""Top-k with one tie rule for every width: higher score first, then lower index (design section 4)."""
+"""Top-k with one tie rule for every width: higher score first, then lower index (design section 4).
+
+One operator, `nextn::nextn_top_entries`: the CPU lowering binds it to a kernel in libnextn_ops, the others
+decompose it into the plain form.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,25 @@ COUNTING_LIMIT = 512
 """Up to this width the quadratic comparison fuses into one loop and beats `topk` (see `top_entries`)."""
 
 
+@torch.library.custom_op("nextn::nextn_top_entries", mutates_args=())
 def top_entries(score: Tensor, k: int) -> Tensor:
-    """Indices int64 `[..., k]` of the k best of `score [..., E]` fp32, finite or -inf, k <= E.
+    """Indices int64 `[..., k]` of the k best of `score [..., E]` fp32, k <= E.
 
-    Equal to a stable sort on (score descending, index ascending) up to the order of the result:
-    narrow inputs come in rank order, wide ones in index order. No use depends on the order.
+    The chosen set is that of a stable sort on (score descending, index ascending); its order is
+    unspecified, and no use depends on it. NaN counts as -inf, so that whatever a row holds, its result
+    is k valid indices.
     """
+    return top_entries_plain(score, k)
+
+
+@top_entries.register_fake
+def _(score: Tensor, k: int) -> Tensor:
+    return torch.empty((*score.shape[:-1], k), dtype=torch.int64)
+
+
+def top_entries_plain(score: Tensor, k: int) -> Tensor:
+    """The aten form."""
+    score = torch.where(score == score, score, -torch.inf)
     if score.shape[-1] <= COUNTING_LIMIT:
         return _by_counting(score, k)
     return _by_threshold(score, k)

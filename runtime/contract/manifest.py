@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from nextn.runtime.contract.blocks import MAX_STEPS, MAX_WINDOW_ROWS, Control, Result, field_offsets
+from nextn.runtime.contract.blocks import Control, Result, field_offsets
 from nextn.runtime.contract.errors import ArtifactError
-from nextn.runtime.contract.graph_spec import DTYPE_BYTES, GRAPH_NAMES, GraphSpec, StateSpec, TensorSpec
+from nextn.runtime.contract.graph_spec import GraphSpec, StateSpec, TensorSpec
+from nextn.runtime.contract.manifest_checks import SHA256, check_manifest
 from nextn.runtime.contract.strict_json import DecodeFault, decode, parse_unique
 
 FORMAT_VERSION = "1.0"
@@ -23,10 +23,9 @@ FORMAT_VERSION = "1.0"
 
 MANIFEST_FILE = "manifest.json"
 
+ComputeDtype = Literal["float32", "bfloat16"]
+
 _UNSEALED = "0" * 64
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_TENSOR_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
-_FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Target:
 
     device: Literal["cpu"]
     emit: Literal["aoti"]
-    dtype: Literal["float32", "bfloat16"]
+    dtype: ComputeDtype
     isa: tuple[str, ...]
     world_size: int
     rank: int
@@ -228,10 +227,7 @@ def parse_manifest(text: str, file: object) -> Manifest:
         newer_minor = _check_format_version(raw.get("format_version"))
         _check_seal(text, raw.get("manifest_sha256"))
         manifest = decode(Manifest, raw, ignore_unknown=newer_minor)
-        _check_scalars(manifest)
-        _check_blocks(manifest.blocks)
-        _check_tables(manifest)
-        _check_files(manifest)
+        check_manifest(manifest, block_layouts())
     except DecodeFault as fault:
         raise ArtifactError(
             "manifest refused", file=file, key=fault.key or None, expected=fault.expected, found=fault.found
@@ -253,119 +249,8 @@ def _check_format_version(found: object) -> bool:
 
 
 def _check_seal(text: str, recorded: object) -> None:
-    if not isinstance(recorded, str) or not _SHA256.fullmatch(recorded):
+    if not isinstance(recorded, str) or not SHA256.fullmatch(recorded):
         raise DecodeFault("manifest_sha256", "64 lower-case hex digits", recorded)
     actual = unsealed_sha256(text, recorded)
     if actual != recorded:
         raise DecodeFault("manifest_sha256", recorded, actual)
-
-
-def _check_scalars(manifest: Manifest) -> None:
-    limits, speculation, model, target = (
-        manifest.limits,
-        manifest.speculation,
-        manifest.model,
-        manifest.target,
-    )
-    _in_range("speculation.num_steps", speculation.num_steps, 0, MAX_STEPS)
-    _equal("speculation.num_draft_tokens", speculation.num_draft_tokens, speculation.num_steps + 1)
-    _in_range("limits.max_seq_len", limits.max_seq_len, 2, 2**31 - 1)
-    _in_range("limits.prefill_chunk", limits.prefill_chunk, 1, 2**31 - 1)
-    sizes = limits.batch_sizes
-    if not sizes or sizes[0] < 1 or any(a >= b for a, b in zip(sizes, sizes[1:], strict=False)):
-        raise DecodeFault("limits.batch_sizes", "ascending sizes of at least 1", list(sizes))
-    _equal("limits.slots", limits.slots, sizes[-1])
-    _equal("limits.max_window_rows", limits.max_window_rows, MAX_WINDOW_ROWS)
-    _in_range("model.vocab_size", model.vocab_size, 1, 2**31 - 1)
-    for index, token in enumerate(model.eos_token_ids):
-        _in_range(f"model.eos_token_ids[{index}]", token, 0, model.vocab_size - 1)
-    _equal("target.world_size", target.world_size, 1)
-    _equal("target.rank", target.rank, 0)
-
-
-def _check_blocks(found: Blocks) -> None:
-    ours = block_layouts()
-    for name in ("control", "result"):
-        _equal(f"blocks.{name}", getattr(found, name), getattr(ours, name))
-
-
-def _check_tables(manifest: Manifest) -> None:
-    """Names are unique, shapes positive, and every tensor of a graph is one its table declares."""
-    slots = manifest.limits.slots
-    declared = {
-        "weight": [(w.name, w.storage.dtype, w.storage.shape) for w in manifest.weights.tensors],
-        "state": [(s.name, s.dtype, s.shape(slots)) for s in manifest.state],
-        "input": [(i.name, i.dtype, i.shape) for i in manifest.inputs],
-    }
-    keys = {"weight": "weights.tensors", "state": "state", "input": "inputs"}
-    for kind, rows in declared.items():
-        _unique(keys[kind], (row[0] for row in rows))
-        for name, dtype, shape in rows:
-            _tensor(f"{keys[kind]}[{name}]", name, dtype, shape)
-    lookup = {kind: {row[0]: row[1:] for row in rows} for kind, rows in declared.items()}
-    _unique("graphs", (graph.spec.key for graph in manifest.graphs))
-    for graph in manifest.graphs:
-        key = f"graphs[{graph.spec.key}]"
-        if graph.name not in GRAPH_NAMES:
-            raise DecodeFault(f"{key}.name", " or ".join(GRAPH_NAMES), graph.name)
-        _in_range(f"{key}.batch", graph.batch, 1, slots)
-        _in_range(f"{key}.rows", graph.rows, 1, 2**31 - 1)
-        _unique(f"{key}.tensors", (tensor.name for tensor in graph.tensors))
-        for tensor in graph.tensors:
-            expected = lookup[tensor.kind].get(tensor.name)
-            if (tensor.dtype, tensor.shape) != expected:
-                raise DecodeFault(
-                    f"{key}.tensors[{tensor.name}]",
-                    f"a declared {tensor.kind} {expected}" if expected else f"a declared {tensor.kind}",
-                    f"{tensor.dtype} {list(tensor.shape)}",
-                )
-
-
-def _check_files(manifest: Manifest) -> None:
-    weights = manifest.weights
-    records = [*manifest.graphs, manifest.golden, *manifest.tokenizer]
-    files = [weights.file, *(record.file for record in records)]
-    _unique("file", [MANIFEST_FILE, *files])
-    for file in files:
-        if not all(_FILE_PART.fullmatch(part) for part in file.split("/")):
-            raise DecodeFault("file", "a plain relative path inside the artifact", file)
-    for record in records:
-        _in_range(f"{record.file}: bytes", record.bytes, 1, 2**63 - 1)
-        _hash(f"{record.file}: sha256", record.sha256)
-    _in_range("weights.header_bytes", weights.header_bytes, 8, weights.bytes)
-    _hash("weights.header_sha256", weights.header_sha256)
-    _hash("weights.body_sha256", weights.body_sha256)
-    _hash("model.sha256", manifest.model.sha256)
-    _hash("producer.sources_sha256", manifest.producer.sources_sha256)
-
-
-def _tensor(key: str, name: str, dtype: str, shape: tuple[int, ...]) -> None:
-    if not _TENSOR_NAME.fullmatch(name):
-        raise DecodeFault(key, "dotted letters, digits and _", name)
-    if dtype not in DTYPE_BYTES:
-        raise DecodeFault(f"{key}.dtype", " or ".join(DTYPE_BYTES), dtype)
-    if any(not 1 <= size < 2**40 for size in shape):
-        raise DecodeFault(f"{key}.shape", "sizes of at least 1", list(shape))
-
-
-def _in_range(key: str, found: int, low: int, high: int) -> None:
-    if not low <= found <= high:
-        raise DecodeFault(key, f"{low}..{high}", found)
-
-
-def _equal(key: str, found: object, expected: object) -> None:
-    if found != expected:
-        raise DecodeFault(key, expected, found)
-
-
-def _hash(key: str, found: str) -> None:
-    if not _SHA256.fullmatch(found):
-        raise DecodeFault(key, "64 lower-case hex digits", found)
-
-
-def _unique(key: str, names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise DecodeFault(key, "each name once", name)
-        seen.add(name)

@@ -1,0 +1,54 @@
+# `make demo` and `make test` need Python 3.11 or later and a C++ compiler; everything else comes from PyPI.
+# CPU-only torch: make PIP_ARGS="--extra-index-url https://download.pytorch.org/whl/cpu" demo
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PIP_ARGS ?=
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
+EXTRAS = $(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]], sep="\n")'
+
+PACKAGES := compile face graphs runtime weights
+# Folders too: an editable install knows the files that were there when it was made.
+SOURCES := pyproject.toml CMakeLists.txt $(shell find $(PACKAGES) third_party -type d -not -name __pycache__) \
+	$(shell find runtime/native third_party -type f)
+CPP_FILES := $(shell find runtime/native examples tests -name '*.cpp' -o -name '*.h' -o -name '*.hpp')
+
+.PHONY: demo test test-full lint clean
+
+demo: $(VENV)/nextn
+	$(BIN)/nextn-compile demo -o build/demo
+	$(BIN)/nextn-run build/demo --prompt "The " --max-new-tokens 120
+
+test: $(VENV)/nextn $(VENV)/test
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+test-full: $(VENV)/nextn $(VENV)/test
+	$(BIN)/pytest -m "full or not full" $(PYTEST_ARGS)
+
+lint: $(VENV)/nextn $(VENV)/test $(VENV)/lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
+	mkdir -p build/typing/nextn
+	ln -sfn $(CURDIR)/face/__init__.py build/typing/nextn/__init__.py
+	for package in compile graphs runtime weights; do ln -sfn $(CURDIR)/$$package build/typing/nextn/$$package; done
+	MYPYPATH=build/typing $(BIN)/mypy --strict -p nextn.weights -p nextn.runtime
+	MYPYPATH=build/typing $(BIN)/mypy -p nextn
+
+clean:
+	rm -rf build $(VENV)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/nextn: $(BIN)/python $(SOURCES)
+	$(PIP) "scikit-build-core==1.1.2" "cmake>=3.26" "ninja>=1.11"
+	$(PIP) --no-build-isolation --editable . --config-settings=build-dir=build/cmake
+	touch $@
+
+$(VENV)/test $(VENV)/lint: $(VENV)/%: $(BIN)/python pyproject.toml
+	$(EXTRAS) $* > $@.txt
+	$(PIP) --requirement $@.txt
+	mv $@.txt $@

@@ -1,0 +1,1 @@
+"""Checkpoint to artifact: plan, trace, lower, write; the command `nextn-compile`."""

@@ -1,0 +1,273 @@
+"""Builds an artifact: weights, golden runs, graphs, tokenizer, manifest, in that order, then publishes it."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nextn.compile.existing import GRAPHS_FOLDER, WEIGHTS_FILE, reusable
+from nextn.compile.golden import write_golden
+from nextn.compile.inputs import OPS, CompileInputs
+from nextn.compile.lower_cpu import WORKER_ENVIRONMENT
+from nextn.compile.partial import PartialArtifact, file_sha256
+from nextn.compile.plan import Plan, readable_bytes
+from nextn.compile.pool import WORKER_COMMAND, run_workers
+from nextn.compile.progress import Progress
+from nextn.compile.worker import GraphJob
+from nextn.graphs.model import derived_constants
+from nextn.graphs.state import input_table, state_table
+from nextn.runtime.contract.errors import ExecutionError
+from nextn.runtime.contract.golden_format import GOLDEN_FILE
+from nextn.runtime.contract.manifest import (
+    FORMAT_VERSION,
+    MANIFEST_FILE,
+    FileRecord,
+    GraphRecord,
+    InputSpec,
+    Manifest,
+    WeightsFile,
+    block_layouts,
+    parse_manifest,
+    to_json,
+)
+from nextn.runtime.contract.strict_json import decode
+from nextn.weights.pack import load_packed, pack_weights
+from nextn.weights.packed import packed_weights
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a compile did. `graphs_reused` were compiled by an earlier, interrupted run."""
+
+    artifact: str
+    up_to_date: bool
+    graphs: int
+    graphs_compiled: int
+    graphs_reused: int
+    bytes: int
+    weight_bytes: int
+    seconds: float
+
+
+def build_artifact(
+    inputs: CompileInputs,
+    plan: Plan,
+    output: Path,
+    *,
+    force: bool,
+    progress: Progress,
+    worker_command: Sequence[str] = WORKER_COMMAND,
+) -> Summary:
+    """Builds `output`, or finds it up to date.
+
+    Args:
+        force: replace an artifact that is there.
+        worker_command: the program that compiles one graph.
+
+    Raises UsageError if `output` may not be replaced, CheckpointError if the weights cannot be read,
+    ExecutionError if a graph does not compile or the disk is full.
+    """
+    started = time.monotonic()
+    existing = reusable(output, inputs, force)
+    if existing is not None:
+        return _summary(existing, output, started, compiled=None)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with PartialArtifact(output, inputs.identity) as partial:
+        builder = _Builder(inputs, plan, partial, progress, worker_command)
+        manifest = builder.build()
+    return _summary(manifest, output, started, compiled=builder.num_compiled)
+
+
+class _Builder:
+    """The steps of one build over one partial folder; each adopts what an earlier run finished."""
+
+    def __init__(
+        self,
+        inputs: CompileInputs,
+        plan: Plan,
+        partial: PartialArtifact,
+        progress: Progress,
+        worker_command: Sequence[str],
+    ) -> None:
+        self._inputs = inputs
+        self._shape = inputs.shape
+        self._plan = plan
+        self._partial = partial
+        self._progress = progress
+        self._worker_command = worker_command
+        self.num_compiled = 0
+
+    def build(self) -> Manifest:
+        self._check_disk()
+        weights = self._weights()
+        golden = self._golden(weights)
+        graphs = self._graphs()
+        manifest = self._manifest(weights, golden, graphs, self._tokenizer())
+        text = to_json(manifest)
+        # The reader's own checks, before anything is published.
+        manifest = parse_manifest(text, MANIFEST_FILE)
+        files = {weights.file, golden.file, *(graph.file for graph in graphs)}
+        files |= {record.file for record in manifest.tokenizer}
+        self._partial.publish(files, text, MANIFEST_FILE)
+        return manifest
+
+    def _check_disk(self) -> None:
+        if (self._partial.folder / WEIGHTS_FILE).exists():
+            return
+        free = shutil.disk_usage(self._partial.folder).free
+        if free < self._plan.weight_bytes:
+            raise ExecutionError(
+                "not enough disk space for the weights",
+                file=self._partial.output,
+                expected=readable_bytes(self._plan.weight_bytes),
+                found=f"{readable_bytes(free)} free",
+            )
+
+    def _weights(self) -> WeightsFile:
+        stamp = self._inputs.weights_stamp
+        kept = self._partial.adopt(WEIGHTS_FILE, stamp)
+        if kept is None:
+            started = time.monotonic()
+            with self._progress.waiting("packing weights"):
+                temporary = self._partial.scratch() / WEIGHTS_FILE
+                kept = self._pack(temporary)
+                self._partial.keep(temporary, WEIGHTS_FILE, stamp, kept)
+            self._progress.line(f"weights packed {_cost(started, kept['bytes'])}")
+        return decode(WeightsFile, kept)
+
+    def _pack(self, output: Path) -> dict[str, Any]:
+        config = self._shape.config
+        tensors = pack_weights(
+            self._inputs.checkpoint,
+            packed_weights(config, self._shape.num_steps > 0),
+            getattr(torch, self._shape.dtype),
+            output,
+            extra=derived_constants(config),
+        )
+        with open(output, "rb") as file:
+            header = file.read(8)
+            header += file.read(int.from_bytes(header, "little"))
+            body = hashlib.file_digest(file, "sha256").hexdigest()
+        return {
+            "file": WEIGHTS_FILE,
+            "bytes": output.stat().st_size,
+            "header_bytes": len(header),
+            "header_sha256": hashlib.sha256(header).hexdigest(),
+            "body_sha256": body,
+            "tensors": tensors,
+        }
+
+    def _golden(self, weights: WeightsFile) -> FileRecord:
+        made_from = f"{self._inputs.identity} {weights.body_sha256}"
+        kept = self._partial.adopt(GOLDEN_FILE, made_from)
+        if kept is None:
+            started = time.monotonic()
+            with self._progress.waiting("recording golden runs"):
+                temporary = self._partial.scratch() / GOLDEN_FILE
+                write_golden(self._shape, load_packed(self._partial.folder / WEIGHTS_FILE), temporary)
+                kept = asdict(_file_record(temporary, GOLDEN_FILE))
+                self._partial.keep(temporary, GOLDEN_FILE, made_from, kept)
+            self._progress.line(f"golden runs recorded {_cost(started, kept['bytes'])}")
+        return decode(FileRecord, kept)
+
+    def _graphs(self) -> tuple[GraphRecord, ...]:
+        records: dict[str, dict[str, Any]] = {}
+        jobs = []
+        scratch = self._partial.scratch()
+        for graph in self._plan.graphs:
+            kept = self._partial.adopt(_graph_file(graph.key), self._inputs.identity)
+            if kept is not None:
+                records[graph.key] = kept
+                continue
+            library = scratch / f"{graph.key}.so"
+            target = self._inputs.toolchain.instruction_set
+            jobs.append(GraphJob(graph.name, graph.batch, self._shape, target, library))
+        if records:
+            self._progress.line(
+                f"{len(records)} of {len(self._plan.graphs)} graphs kept from an interrupted run"
+            )
+
+        def finished(job: GraphJob, description: Mapping[str, Any], seconds: float) -> None:
+            file = _graph_file(job.key)
+            records[job.key] = {**description, "file": file}
+            self._partial.keep(job.output, file, self._inputs.identity, records[job.key])
+            self.num_compiled += 1
+            place = f"[{len(records)}/{len(self._plan.graphs)}]"
+            size = readable_bytes(description["bytes"])
+            self._progress.line(f"{place} {job.key} compiled in {seconds:.1f} s ({size})")
+
+        with self._progress.waiting("compiling graphs"):
+            run_workers(
+                jobs,
+                num_workers=self._plan.compile_jobs,
+                scratch=scratch,
+                environment=WORKER_ENVIRONMENT,
+                finished=finished,
+                command=self._worker_command,
+            )
+        return tuple(decode(GraphRecord, records[graph.key]) for graph in self._plan.graphs)
+
+    def _tokenizer(self) -> tuple[FileRecord, ...]:
+        records = self._inputs.tokenizer_records()
+        for record in records:
+            shutil.copyfile(self._inputs.checkpoint.folder / record.file, self._partial.folder / record.file)
+        return records
+
+    def _manifest(
+        self,
+        weights: WeightsFile,
+        golden: FileRecord,
+        graphs: tuple[GraphRecord, ...],
+        tokenizer: tuple[FileRecord, ...],
+    ) -> Manifest:
+        inputs = self._inputs
+        return Manifest(
+            format_version=FORMAT_VERSION,
+            manifest_sha256="",
+            producer=inputs.producer,
+            target=inputs.target,
+            model=inputs.model,
+            speculation=inputs.speculation,
+            limits=inputs.limits,
+            state=tuple(state_table(self._shape)),
+            inputs=tuple(InputSpec(item.name, item.dtype, item.shape) for item in input_table(self._shape)),
+            blocks=block_layouts(),
+            ops=OPS,
+            graphs=graphs,
+            weights=weights,
+            golden=golden,
+            tokenizer=tokenizer,
+        )
+
+
+def _graph_file(key: str) -> str:
+    return f"{GRAPHS_FOLDER}/{key}.so"
+
+
+def _file_record(path: Path, name: str) -> FileRecord:
+    return FileRecord(name, path.stat().st_size, file_sha256(path))
+
+
+def _cost(started: float, count: int) -> str:
+    return f"in {time.monotonic() - started:.1f} s ({readable_bytes(count)})"
+
+
+def _summary(manifest: Manifest, output: Path, started: float, compiled: int | None) -> Summary:
+    records: list[GraphRecord | FileRecord] = [*manifest.graphs, manifest.golden, *manifest.tokenizer]
+    return Summary(
+        artifact=str(output),
+        up_to_date=compiled is None,
+        graphs=len(manifest.graphs),
+        graphs_compiled=compiled or 0,
+        graphs_reused=0 if compiled is None else len(manifest.graphs) - compiled,
+        bytes=manifest.weights.bytes + sum(record.bytes for record in records),
+        weight_bytes=manifest.weights.bytes,
+        seconds=round(time.monotonic() - started, 3),
+    )

@@ -1,0 +1,69 @@
+"""What `nextn-compile CHECKPOINT` does once its options are known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+
+from nextn.compile.build import Summary, build_artifact
+from nextn.compile.inputs import CompileInputs, checkpoint_folder
+from nextn.compile.options import CompileOptions
+from nextn.compile.plan import COMPILE_JOB_BYTES, make_plan, print_plan, readable_bytes
+from nextn.compile.pool import WORKER_COMMAND, worker_count
+from nextn.compile.progress import Progress, warn
+from nextn.compile.toolchain import detect_toolchain
+from nextn.graphs.phases import graph_keys
+from nextn.weights.checkpoint import Checkpoint
+
+
+def compile_command(
+    options: CompileOptions, command: tuple[str, ...], worker_command: Sequence[str] = WORKER_COMMAND
+) -> None:
+    """Prints the plan (`--dry-run`), or builds the artifact and prints a summary.
+
+    Args:
+        command: the command line, for the record in the manifest.
+        worker_command: the program that compiles one graph.
+
+    Raises the errors of `Checkpoint.open` and `build_artifact`, and UsageError for a model too short for
+    the options.
+    """
+    checkpoint = Checkpoint.open(checkpoint_folder(options.checkpoint))
+    for warning in checkpoint.warnings:
+        warn(warning)
+    checkpoint.require_nextn(options.num_steps)
+    shape = options.session_shape(checkpoint.config)
+    plan = make_plan(shape, worker_count(len(graph_keys(shape)), COMPILE_JOB_BYTES, options.jobs))
+    if options.dry_run:
+        if options.json:
+            print(json.dumps(plan.to_dict(), indent=1))
+        else:
+            print_plan(plan, Console(highlight=False))
+        return
+    assert options.output is not None
+    inputs = CompileInputs(checkpoint, shape, detect_toolchain(options.isa), command)
+    summary = build_artifact(
+        inputs,
+        plan,
+        options.output,
+        force=options.force,
+        progress=Progress(),
+        worker_command=worker_command,
+    )
+    if options.json:
+        print(json.dumps(asdict(summary)))
+    else:
+        print(_one_line(summary))
+
+
+def _one_line(summary: Summary) -> str:
+    if summary.up_to_date:
+        return f"{summary.artifact} is up to date"
+    kept = f", {summary.graphs_reused} kept from an interrupted run" if summary.graphs_reused else ""
+    return (
+        f"{summary.artifact}: {summary.graphs} graphs{kept}, {readable_bytes(summary.bytes)} "
+        f"in {summary.seconds:.1f} s"
+    )

@@ -1,0 +1,67 @@
+"""What may be done with a folder that already has the artifact's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from nextn.compile.inputs import TOKENIZER_FILES, CompileInputs
+from nextn.compile.partial import file_sha256
+from nextn.runtime.contract.errors import ArtifactError, UsageError
+from nextn.runtime.contract.golden_format import GOLDEN_FILE
+from nextn.runtime.contract.manifest import MANIFEST_FILE, FileRecord, GraphRecord, Manifest, parse_manifest
+
+WEIGHTS_FILE = "weights.safetensors"
+GRAPHS_FOLDER = "graphs"
+
+_ARTIFACT_ENTRIES = {MANIFEST_FILE, WEIGHTS_FILE, GOLDEN_FILE, GRAPHS_FOLDER, *TOKENIZER_FILES}
+
+
+def reusable(output: Path, inputs: CompileInputs, force: bool) -> Manifest | None:
+    """The manifest of an undamaged artifact at `output` made from the same inputs; None if one must be built.
+
+    Raises UsageError if something else is there: without `force` whatever it is, with `force` anything but
+    an artifact, which alone may be replaced.
+    """
+    if not output.exists() and not output.is_symlink():
+        return None
+    if not output.is_dir() or output.is_symlink():
+        raise UsageError("the output exists and is not a folder", file=output)
+    entries = {path.name for path in output.iterdir()}
+    if not entries:
+        return None
+    foreign = sorted(entries - _ARTIFACT_ENTRIES)
+    if MANIFEST_FILE not in entries or foreign:
+        raise UsageError(
+            "the output folder is not an artifact and will not be replaced",
+            file=output,
+            found=foreign[0] if foreign else f"no {MANIFEST_FILE}",
+        )
+    if force:
+        return None
+    try:
+        path = output / MANIFEST_FILE
+        manifest = parse_manifest(path.read_text(encoding="utf-8"), path)
+        _check_files(output, manifest)
+    except (ArtifactError, OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the output exists and is damaged; --force replaces it: {error}") from error
+    if not inputs.made(manifest):
+        raise UsageError(
+            "the output exists and was made from other inputs or options; --force replaces it", file=output
+        )
+    return manifest
+
+
+def _check_files(output: Path, manifest: Manifest) -> None:
+    records: list[GraphRecord | FileRecord] = [*manifest.graphs, manifest.golden, *manifest.tokenizer]
+    for record in records:
+        found = file_sha256(output / record.file)
+        if found != record.sha256:
+            raise ArtifactError(
+                "file is damaged", file=output / record.file, expected=record.sha256, found=found
+            )
+    weights = output / manifest.weights.file
+    size = weights.stat().st_size
+    if size != manifest.weights.bytes:
+        raise ArtifactError(
+            "file is damaged", file=weights, expected=f"{manifest.weights.bytes} bytes", found=size
+        )

@@ -1,0 +1,124 @@
+"""`CompileInputs`: everything an artifact is made from, and whether a manifest was made from the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import nextn.weights
+from nextn.compile.partial import file_sha256
+from nextn.compile.toolchain import Toolchain
+from nextn.graphs.ops.native_forms import CPU_KERNELS
+from nextn.graphs.session_shape import SessionShape
+from nextn.runtime.contract.blocks import MAX_WINDOW_ROWS
+from nextn.runtime.contract.manifest import (
+    ComputeDtype,
+    FileRecord,
+    Limits,
+    Manifest,
+    ModelRecord,
+    Producer,
+    Speculation,
+    Target,
+)
+from nextn.weights.checkpoint import Checkpoint
+from nextn.weights.packed import packed_weights
+
+DEMO = "demo"
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
+
+_PLAIN_OPS = ("linear", "expert_mlp", "write_rows", "window_attention", "reduce_sum", "gather_argmax")
+
+OPS = {name: "plain" for name in _PLAIN_OPS} | {
+    operator.name().rpartition("nextn_")[2]: "native" for operator in CPU_KERNELS
+}
+"""The form of each op of the op layer in a CPU artifact; native ones are kernels of libnextn_ops."""
+
+
+def checkpoint_folder(name: str) -> Path:
+    """The folder a CHECKPOINT argument means; `demo` is the checkpoint inside the package."""
+    return Path(nextn.weights.__path__[0]) / "demo" if name == DEMO else Path(name)
+
+
+@dataclass(frozen=True)
+class CompileInputs:
+    """A checkpoint, the shapes it is compiled to, and what compiles it. `command` is kept for the record."""
+
+    checkpoint: Checkpoint
+    shape: SessionShape
+    toolchain: Toolchain
+    command: tuple[str, ...]
+
+    @property
+    def identity(self) -> str:
+        """Hash of everything that decides the graphs; the checkpoint's weights are not among it."""
+        described = [asdict(self.shape) | {"config": self.shape.config.to_dict()}, asdict(self.toolchain)]
+        return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def weights_stamp(self) -> str:
+        """Changes when a checkpoint file is replaced; cheap, as it reads no weights."""
+        files = {stored.file for stored in self.checkpoint.tensors.values()}
+        status = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]
+        return hashlib.sha256(json.dumps([self.identity, status]).encode()).hexdigest()
+
+    @property
+    def producer(self) -> Producer:
+        tools = self.toolchain
+        return Producer(tools.nextn, tools.torch, tools.compiler, tools.sources_sha256, self.command)
+
+    @property
+    def target(self) -> Target:
+        dtype = cast(ComputeDtype, self.shape.dtype)
+        return Target("cpu", "aoti", dtype, self.toolchain.instruction_set.features, world_size=1, rank=0)
+
+    @property
+    def model(self) -> ModelRecord:
+        config = self.shape.config
+        # Through JSON, so that it compares equal to what a manifest gives back.
+        canonical = json.loads(json.dumps(config.to_dict()))
+        return ModelRecord(
+            canonical, config.sha256(), config.vocab_size, config.bos_token_id, config.eos_token_ids
+        )
+
+    @property
+    def speculation(self) -> Speculation:
+        return Speculation(self.shape.num_steps, self.shape.window_rows)
+
+    @property
+    def limits(self) -> Limits:
+        shape = self.shape
+        return Limits(shape.max_seq_len, shape.prefill_chunk, shape.batch_sizes, shape.slots, MAX_WINDOW_ROWS)
+
+    def tokenizer_records(self) -> tuple[FileRecord, ...]:
+        """The checkpoint's files about text that an artifact carries along."""
+        paths = [self.checkpoint.folder / name for name in TOKENIZER_FILES]
+        return tuple(
+            FileRecord(path.name, path.stat().st_size, file_sha256(path)) for path in paths if path.is_file()
+        )
+
+    def made(self, manifest: Manifest) -> bool:
+        """Whether `manifest` was made from these very inputs. Reads the whole checkpoint if all else fits."""
+        recorded = replace(manifest.producer, command=self.command)
+        return (
+            (recorded, manifest.target, manifest.model, manifest.speculation, manifest.limits, manifest.ops)
+            == (self.producer, self.target, self.model, self.speculation, self.limits, OPS)
+            and manifest.tokenizer == self.tokenizer_records()
+            and self._same_weights(manifest)
+        )
+
+    def _same_weights(self, manifest: Manifest) -> bool:
+        recorded = {source for weight in manifest.weights.tensors for source in weight.source}
+        weights = packed_weights(self.shape.config, self.shape.num_steps > 0)
+        names = [part.name for weight in weights for part in weight.parts]
+        return len(names) == len(recorded) and all(self._source(name) in recorded for name in names)
+
+    def _source(self, name: str) -> tuple[str, str, str]:
+        """What the manifest records of a checkpoint tensor: file, name in it, SHA-256 of its bytes."""
+        stored = self.checkpoint.tensors[name]
+        digest = hashlib.sha256(self.checkpoint.read(name)).hexdigest()
+        return stored.file.relative_to(self.checkpoint.folder).as_posix(), stored.name, digest

@@ -1,0 +1,58 @@
+"""Lowering to the CPU: one exported program to one AOTInductor shared object."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+import torch._inductor
+from torch.export import ExportedProgram
+
+from nextn.compile.instruction_set import InstructionSet
+from nextn.graphs.ops.native_forms import CPU_KERNELS
+from nextn.runtime.contract.errors import ExecutionError
+
+WORKER_ENVIRONMENT = {
+    # Inductor would start a pool of compiler processes next to each of our own workers.
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    # The instruction set was chosen from /proc/cpuinfo; compiling probes for it again costs 5 s a graph.
+    "TORCHINDUCTOR_VEC_ISA_OK": "1",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def lower_to_shared_object(program: ExportedProgram, target: InstructionSet, output: Path) -> None:
+    """Compiles `program` for one thread, with weights and state left outside, and writes `output`.
+
+    Call it in a process started with `WORKER_ENVIRONMENT`. Raises ExecutionError if no library results.
+    """
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        files = torch._inductor.aot_compile(
+            program.module(check_guards=False), (), options=_inductor_options(target)
+        )
+    assert isinstance(files, list), "packaging returns the files it made"
+    libraries = [str(file) for file in files if str(file).endswith(".so")]
+    if len(libraries) != 1:
+        raise ExecutionError("the compiler made no single library", expected="1 .so", found=len(libraries))
+    shutil.copyfile(libraries[0], output)
+
+
+def _inductor_options(target: InstructionSet) -> dict[str, object]:
+    options: dict[str, object] = {
+        "aot_inductor.package": True,
+        "aot_inductor.package_constants_in_so": False,
+        # Line tables are three quarters of a library.
+        "aot_inductor.enable_line_tables": False,
+        # Precompiling costs more than it saves within one graph (measured 35 s with, 19 s without).
+        "aot_inductor.precompile_headers": False,
+        "aot_inductor.custom_ops_to_c_shims": CPU_KERNELS,
+        # Inductor takes small or uniform buffers for constants; ours are state and inputs that change.
+        "always_keep_tensor_constants": True,
+        "joint_graph_constant_folding": False,
+        "cpp.march": target.march,
+    }
+    if target.vector_bits is not None:
+        options["cpp.simdlen"] = target.vector_bits
+    return options

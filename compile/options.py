@@ -1,0 +1,130 @@
+"""`CompileOptions`: the command line of nextn-compile, normalised and checked before anything is opened."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+from nextn.graphs.config import ModelConfig
+from nextn.graphs.session_shape import SessionShape
+from nextn.runtime.contract.blocks import MAX_STEPS
+from nextn.runtime.contract.errors import UsageError
+
+DEFAULT_MAX_SEQ_LEN = 4096
+LARGEST_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What to compile. `max_seq_len` None means min(4096, the model's); `jobs` None means automatic."""
+
+    checkpoint: str
+    output: Path | None
+    dtype: str
+    batch_sizes: tuple[int, ...]
+    max_seq_len: int | None
+    prefill_chunk: int
+    num_steps: int
+    isa: str
+    jobs: int | None
+    dry_run: bool
+    force: bool
+    json: bool
+
+    def session_shape(self, config: ModelConfig) -> SessionShape:
+        """The shapes these options give a model. Raises UsageError if the model is too short for them."""
+        longest = config.max_position_embeddings
+        length = min(DEFAULT_MAX_SEQ_LEN, longest) if self.max_seq_len is None else self.max_seq_len
+        if length > longest:
+            raise UsageError(
+                "--max-seq-len is beyond the model's max_position_embeddings",
+                expected=f"2..{longest}",
+                found=length,
+            )
+        return SessionShape(
+            config=config,
+            dtype=self.dtype,
+            num_steps=self.num_steps,
+            batch_sizes=self.batch_sizes,
+            max_seq_len=length,
+            prefill_chunk=self.prefill_chunk,
+        )
+
+
+def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]:
+    """Checks parsed arguments; returns the options and warnings for the user.
+
+    Raises UsageError for a value out of range and for a flag whose feature is not in this build.
+    """
+    _refuse_absent_features(arguments)
+    if arguments.checkpoint is None:
+        raise UsageError("name a checkpoint folder, or `demo` for the bundled one")
+    if arguments.output is None and not arguments.dry_run:
+        raise UsageError("-o ARTIFACT is required (or --dry-run)")
+    steps = _within("--speculative-num-steps", arguments.speculative_num_steps, 0, MAX_STEPS)
+    if arguments.speculative_eagle_topk != 1:
+        raise UsageError(
+            "--speculative-eagle-topk must be 1: a round verifies one chain of drafts, and a tree would need "
+            "a data-dependent attention mask and cache order",
+            found=arguments.speculative_eagle_topk,
+        )
+    warnings = []
+    window = arguments.speculative_num_draft_tokens
+    if window is not None and window != steps + 1:
+        warnings.append(
+            f"--speculative-num-draft-tokens {window} is set to {steps + 1}: with topk 1 it is always "
+            "--speculative-num-steps + 1"
+        )
+    options = CompileOptions(
+        checkpoint=arguments.checkpoint,
+        output=None if arguments.output is None else Path(arguments.output),
+        dtype=arguments.dtype or "float32",
+        batch_sizes=_batch_sizes(arguments.batch_sizes),
+        max_seq_len=_optional("--max-seq-len", arguments.max_seq_len, 2, 2**31 - 1),
+        prefill_chunk=_within("--prefill-chunk", arguments.prefill_chunk, 1, 65536),
+        num_steps=steps,
+        isa=arguments.isa,
+        jobs=_optional("--jobs", arguments.jobs, 1, 1024),
+        dry_run=arguments.dry_run,
+        force=arguments.force,
+        json=arguments.json,
+    )
+    return options, warnings
+
+
+def _refuse_absent_features(arguments: argparse.Namespace) -> None:
+    """Flags of the full command line that this build does not implement."""
+    absent = {
+        f"--device {arguments.device}": arguments.device != "cpu",
+        f"--emit {arguments.emit}": arguments.emit != "aoti",
+        "--opset": arguments.opset is not None,
+        "--import-om": arguments.import_om is not None,
+        "--config-only": arguments.config_only is not None,
+        "--trace-only": arguments.trace_only,
+        "--inspect": arguments.inspect,
+        "--check-finite": arguments.check_finite,
+        "--speculative-draft-model-path": arguments.speculative_draft_model_path is not None,
+    }
+    for flag, used in absent.items():
+        if used:
+            raise UsageError(
+                f"{flag} is not in this build, which compiles a checkpoint for cpu with --emit aoti"
+            )
+
+
+def _batch_sizes(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
+        raise UsageError("--batch-sizes takes integers separated by commas", expected="1,2,4", found=text)
+    return tuple(sorted({_within("--batch-sizes", int(part), 1, LARGEST_BATCH) for part in parts}))
+
+
+def _optional(flag: str, value: int | None, low: int, high: int) -> int | None:
+    return None if value is None else _within(flag, value, low, high)
+
+
+def _within(flag: str, value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise UsageError(f"{flag} is out of range", expected=f"{low}..{high}", found=value)
+    return value

@@ -1,0 +1,125 @@
+"""Runs compile workers, as many at once as CPUs and free memory allow."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nextn.compile.worker import GraphJob
+from nextn.runtime.contract.errors import ExecutionError
+
+WORKER_COMMAND = (sys.executable, "-m", "nextn.compile.worker")
+
+_POLL_SECONDS = 0.05
+_LOG_TAIL_CHARS = 400
+
+
+@dataclass
+class _Running:
+    job: GraphJob
+    process: subprocess.Popen[bytes]
+    log: Path
+    started: float
+
+
+def worker_count(num_jobs: int, bytes_per_job: int, requested: int | None) -> int:
+    """How many workers run at once: what was asked for, else CPUs and memory decide; at least 1."""
+    if requested is not None:
+        return max(1, min(requested, num_jobs))
+    return max(1, min(len(os.sched_getaffinity(0)), available_memory() // bytes_per_job, num_jobs))
+
+
+def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """Bytes the kernel can hand out without swapping."""
+    for line in meminfo.read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def run_workers(
+    jobs: Sequence[GraphJob],
+    *,
+    num_workers: int,
+    scratch: Path,
+    environment: Mapping[str, str],
+    finished: Callable[[GraphJob, Mapping[str, Any], float], None],
+    command: Sequence[str] = WORKER_COMMAND,
+) -> None:
+    """Compiles every job; calls `finished(job, description, seconds)` after each.
+
+    Args:
+        scratch: folder for job files, logs and each worker's private caches.
+        environment: added to the workers' environment.
+        command: the worker program, to which the path of a job file is added.
+
+    Raises ExecutionError naming the graph and the end of its log if a worker fails. Workers that still
+    run are ended before this returns, whichever way it returns.
+    """
+    waiting = deque(jobs)
+    running: list[_Running] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < num_workers:
+                running.append(_start(waiting.popleft(), scratch, environment, command))
+            time.sleep(_POLL_SECONDS)
+            for worker in [item for item in running if item.process.poll() is not None]:
+                running.remove(worker)
+                finished(worker.job, _description(worker), time.monotonic() - worker.started)
+    finally:
+        for worker in running:
+            _end(worker.process)
+
+
+def _start(job: GraphJob, scratch: Path, environment: Mapping[str, str], command: Sequence[str]) -> _Running:
+    folder = scratch / job.key
+    temporary = folder / "tmp"
+    temporary.mkdir(parents=True)
+    description = folder / "job.json"
+    description.write_text(job.to_json())
+    log = folder / "log.txt"
+    private = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"), "TMPDIR": str(temporary)}
+    with open(log, "wb") as output:
+        process = subprocess.Popen(
+            [*command, str(description)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **environment, **private},
+            # A group of its own: an interrupt reaches the parent alone, which ends compiler and children.
+            start_new_session=True,
+        )
+    return _Running(job, process, log, time.monotonic())
+
+
+def _description(worker: _Running) -> dict[str, Any]:
+    """What a worker says of the library it made; ExecutionError if it made none."""
+    code = worker.process.returncode
+    try:
+        if code == 0:
+            description: dict[str, Any] = json.loads(worker.job.description.read_text())
+            return description
+    except (OSError, ValueError):
+        pass
+    ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
+    tail = worker.log.read_text(errors="replace")[-_LOG_TAIL_CHARS:].strip()
+    raise ExecutionError(
+        f"compiling graph {worker.job.key} failed: {ending}; its log ends: {tail or '(empty)'}"
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()

@@ -1,0 +1,99 @@
+"""The process that compiles one graph: `python -m nextn.compile.worker JOB.json`.
+
+A process of its own bounds the memory of a compile, keeps a compiler crash away from the other graphs,
+and lets several graphs compile at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import hashlib
+import json
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nextn.compile.instruction_set import InstructionSet
+from nextn.graphs.config import ModelConfig
+from nextn.graphs.session_shape import SessionShape
+from nextn.runtime.contract.errors import NextnError
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class GraphJob:
+    """One graph to compile. `output` is the library to write; `<output>.json` will describe it."""
+
+    name: str
+    batch: int
+    shape: SessionShape
+    instruction_set: InstructionSet
+    output: Path
+
+    @property
+    def key(self) -> str:
+        return f"{self.name}.b{self.batch}"
+
+    @property
+    def description(self) -> Path:
+        return self.output.with_suffix(".json")
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), default=str)
+
+    @classmethod
+    def from_json(cls, text: str) -> GraphJob:
+        raw: dict[str, Any] = json.loads(text)
+        shape = raw["shape"]
+        shape |= {
+            "config": ModelConfig.from_dict(shape["config"]),
+            "batch_sizes": tuple(shape["batch_sizes"]),
+        }
+        target = raw["instruction_set"]
+        return cls(
+            name=raw["name"],
+            batch=raw["batch"],
+            shape=SessionShape(**shape),
+            instruction_set=InstructionSet(target["march"], target["vector_bits"], tuple(target["features"])),
+            output=Path(raw["output"]),
+        )
+
+
+def run_job(job: GraphJob) -> None:
+    """Traces and lowers one graph; writes the library, then its description."""
+    # Imported here so that the job itself is readable without loading the compiler.
+    from nextn.compile.lower_cpu import lower_to_shared_object
+    from nextn.compile.trace import trace
+    from nextn.graphs.model import Model
+    from nextn.graphs.state import State
+
+    # Zero-filled stand-ins: pages nobody touches take no memory, and no weight value reaches a graph.
+    traced = trace(job.name, job.batch, Model(job.shape), State(job.shape), job.shape)
+    lower_to_shared_object(traced.program, job.instruction_set, job.output)
+    with open(job.output, "rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    record = dataclasses.asdict(traced.spec) | {"bytes": job.output.stat().st_size, "sha256": sha256}
+    job.description.write_text(json.dumps(record))
+
+
+def die_with_parent() -> None:
+    """A killed compile must not leave workers behind."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main() -> int:
+    die_with_parent()
+    try:
+        run_job(GraphJob.from_json(Path(sys.argv[1]).read_text()))
+    except NextnError as error:
+        print(error, file=sys.stderr)
+        return int(error.exit_code)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

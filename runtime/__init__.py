@@ -1,0 +1,1 @@
+"""Replays an artifact: Python face over libnextn, text, metrics and the `nextn-run` command."""

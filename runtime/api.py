@@ -1,0 +1,208 @@
+"""`load` and `Engine`: an artifact ready to continue prompts."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from nextn.runtime.artifact_files import open_tokenizer
+from nextn.runtime.completion import Completion
+from nextn.runtime.contract.errors import RequestError, UsageError
+from nextn.runtime.generation import CompletionCallback, DeltaCallback, Generation
+from nextn.runtime.interruptible import run_interruptibly
+from nextn.runtime.model import Model
+from nextn.runtime.requests import Request, RequestReader
+from nextn.runtime.run_metrics import RunMetrics, run_metrics, since
+from nextn.runtime.session import Session
+
+Prompt = str | Sequence[int] | Mapping[str, Any]
+"""Text, token ids, or a request with the fields of the JSON form."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What `Engine.run` returns: completions in the order of the requests, and the run's figures."""
+
+    completions: tuple[Completion, ...]
+    metrics: RunMetrics
+
+
+def load(
+    directory: str | os.PathLike[str],
+    *,
+    speculation: bool = True,
+    phases: bool = False,
+    slots: int = 0,
+    verify_weights: bool = False,
+) -> Engine:
+    """Opens the artifact in `directory`.
+
+    `speculation=False` replays the plain decode graph; `phases` replays verify, accept, draft extend and
+    draft steps as separate graphs, with their timings; `slots` requests are decoded together (0 = the
+    artifact's largest batch size); `verify_weights` also hashes the weights body. Raises ArtifactError,
+    UsageError or ExecutionError.
+    """
+    model = Model(directory, verify_weights=verify_weights)
+    return Engine(model, speculation=speculation, phases=phases, slots=slots)
+
+
+class Engine:
+    """An artifact with a tokenizer and a session. Made by `load`; a context manager.
+
+    `generate` and `run` may be called from any thread, one call at a time: a second one waits.
+    """
+
+    def __init__(
+        self, model: Model, *, speculation: bool = True, phases: bool = False, slots: int = 0
+    ) -> None:
+        self.model = model
+        self.num_steps = model.info.num_steps if speculation else 0
+        if phases and self.num_steps == 0:
+            raise UsageError("phases need speculation", expected="an artifact with k >= 1", found="k = 0")
+        self.tokenizer = open_tokenizer(model.directory, model.manifest)
+        self._phases = phases
+        self._slots = slots
+        self._session: Session | None = None
+        self._one_call = threading.Lock()
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+        seed: int = 0,
+        stop: str | Sequence[str] = (),
+        ignore_eos: bool = False,
+        on_delta: DeltaCallback | None = None,
+    ) -> list[Completion]:
+        """Continues one prompt or several and returns their completions in the order of the prompts.
+
+        A prompt is text, token ids, or a mapping with the fields of a JSON request, whose settings win
+        over the arguments. `temperature` 0 is greedy; `max_new_tokens` is clipped to what the artifact's
+        `max_seq_len` leaves. `on_delta` sees tokens and text as they come and may return False to abort
+        that request; it runs on a helper thread if `generate` is called on the main one.
+
+        Raises RequestError for a bad request (before anything runs), ExecutionError if a graph fails,
+        KeyboardInterrupt on Ctrl-C.
+        """
+        reader = self.request_reader(
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            seed=seed,
+            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            ignore_eos=ignore_eos,
+        )
+        requests = [
+            reader.read(_fields(prompt), default_id=index) for index, prompt in enumerate(_as_list(prompts))
+        ]
+        completions = self.run(requests, on_delta=on_delta).completions
+        for completion in completions:
+            if completion.error is not None:
+                raise RequestError(completion.error.message, key=str(completion.id))
+        return list(completions)
+
+    def request_reader(self, **defaults: Any) -> RequestReader:
+        """A reader that checks requests against this artifact. Raises RequestError for a bad default."""
+        info = self.model.info
+        return RequestReader(
+            vocab_size=info.vocab_size,
+            max_seq_len=info.max_seq_len,
+            tokenizer=self.tokenizer,
+            defaults=defaults,
+        )
+
+    def run(
+        self,
+        requests: Sequence[Request],
+        *,
+        on_delta: DeltaCallback | None = None,
+        on_completion: CompletionCallback | None = None,
+    ) -> Run:
+        """Runs checked requests; `on_completion` sees each as it completes, on the thread of `on_delta`.
+
+        A request the session refuses becomes a completion with `error`. Raises what `generate` does.
+        """
+        with self._one_call:
+            return self._run(requests, on_delta, on_completion)
+
+    def close(self) -> None:
+        self._discard_session()
+        self.model.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(
+        self,
+        requests: Sequence[Request],
+        on_delta: DeltaCallback | None,
+        on_completion: CompletionCallback | None,
+    ) -> Run:
+        session = self._open_session()
+        generation = Generation(
+            session,
+            num_steps=self.num_steps,
+            tokenizer=self.tokenizer,
+            eos_ids=self.model.manifest.model.eos_token_ids,
+            on_delta=on_delta,
+            on_completion=on_completion,
+        )
+        before = session.metrics()
+        started = time.perf_counter()
+        try:
+            if not run_interruptibly(lambda: generation.run(requests), generation.interrupt):
+                raise KeyboardInterrupt
+        except BaseException:
+            # What is left in the session after a failure is unknown; the next run gets a new one.
+            self._discard_session()
+            raise
+        elapsed_ms = (time.perf_counter() - started) * 1000
+        counters = since(before, session.metrics())
+        metrics = run_metrics(
+            generation.completions,
+            counters,
+            session.round_times(last=counters.num_rounds),
+            num_steps=self.num_steps,
+            phases=self._phases,
+            elapsed_ms=elapsed_ms,
+        )
+        return Run(tuple(generation.completions), metrics)
+
+    def _open_session(self) -> Session:
+        if self._session is None:
+            self._session = self.model.session(
+                slots=self._slots, speculation=self.num_steps > 0, phases=self._phases
+            )
+        return self._session
+
+    def _discard_session(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Any]:
+    if isinstance(prompts, str | Mapping):
+        return [prompts]
+    ids = bool(prompts) and all(isinstance(item, int) for item in prompts)
+    return [prompts] if ids else prompts
+
+
+def _fields(prompt: Any) -> Mapping[str, Any]:
+    if isinstance(prompt, Mapping):
+        return prompt
+    return {"prompt": prompt} if isinstance(prompt, str) else {"token_ids": prompt}

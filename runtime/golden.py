@@ -1,0 +1,210 @@
+"""`--selftest`: replays the artifact's golden runs and reports the first difference of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+
+from nextn.runtime.artifact_files import checked_path
+from nextn.runtime.contract import golden_format as form
+from nextn.runtime.contract.blocks import TEMPERATURE_ONE, Result
+from nextn.runtime.contract.errors import ArtifactError
+from nextn.runtime.contract.golden_format import GoldenRun, GoldenScript
+from nextn.runtime.model import Model
+from nextn.runtime.session import Session, SessionResult
+from nextn.runtime.state_rows import row_sums
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+RESULT_BUFFER = "result"
+
+COMPARED_FIELDS = ("out_count", "accepted", "finished", "pos")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One compared aspect of one replay; `detail` says what differs, or what was covered."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one golden run must come to."""
+
+    tokens: Integers
+    margins: Floats
+    accept_lens: Integers
+    blocks: Integers
+    state: dict[str, Floats]
+
+
+class GoldenFile:
+    """The artifact's golden runs, checked against the manifest and read whole."""
+
+    def __init__(self, model: Model) -> None:
+        """Raises ArtifactError if the file is missing, damaged or incomplete."""
+        self.path: Path = checked_path(model.directory, model.manifest.golden)
+        try:
+            with safe_open(str(self.path), framework="numpy") as file:
+                self.script: GoldenScript = form.parse_script(file.metadata(), self.path)
+                self.expected = [
+                    Expected(
+                        tokens=file.get_tensor(form.run_tensor(index, form.TOKENS)),
+                        margins=file.get_tensor(form.run_tensor(index, form.MARGINS)),
+                        accept_lens=file.get_tensor(form.run_tensor(index, form.ACCEPT_LENS)),
+                        blocks=file.get_tensor(form.run_tensor(index, form.BLOCKS)),
+                        state={
+                            name: file.get_tensor(form.state_tensor(index, name))
+                            for name in self.script.state
+                        },
+                    )
+                    for index in range(len(self.script.runs))
+                ]
+        except (SafetensorError, OSError) as error:
+            raise ArtifactError("golden file cannot be read", file=self.path, found=error) from error
+
+
+def selftest(model: Model) -> Iterator[Check]:
+    """Replays every golden run alone (as `round` and as phases), then several together in each batch size.
+
+    Raises ArtifactError if the golden file is unusable, ExecutionError if a graph fails.
+    """
+    golden = GoldenFile(model)
+    for index, run in enumerate(golden.script.runs):
+        yield from _replay_alone(model, golden, index, phases=False)
+        if run.speculation:
+            yield from _replay_alone(model, golden, index, phases=True)
+    for batch in model.manifest.limits.batch_sizes:
+        for speculation in (True, False):
+            members = [i for i, run in enumerate(golden.script.runs) if run.speculation == speculation]
+            if batch > 1 and members:
+                yield _replay_together(model, golden, members, batch, speculation=speculation)
+
+
+def _replay_alone(model: Model, golden: GoldenFile, index: int, *, phases: bool) -> Iterator[Check]:
+    run, expected, script = golden.script.runs[index], golden.expected[index], golden.script
+    graphs = "phases" if phases else "round" if run.speculation else "decode"
+    label = f"run {index} ({graphs})"
+    with model.session(slots=1, speculation=run.speculation, phases=phases) as session:
+        request = _submit(session, run)
+        blocks = _run_keeping_blocks(session, request)
+        result = session.result(request)
+        tokens = _compare_tokens(f"{label} tokens", expected, result, script.token_margin)
+        yield tokens
+        if tuple(expected.tokens) != result.tokens:
+            return
+        yield _compare_accept_lens(f"{label} accept lens", expected, result)
+        yield _compare_blocks(f"{label} result blocks", expected, blocks)
+        if not phases:
+            yield _compare_state(f"{label} state", model, session, expected, script)
+
+
+def _replay_together(
+    model: Model, golden: GoldenFile, members: Sequence[int], batch: int, *, speculation: bool
+) -> Check:
+    chosen = [members[position % len(members)] for position in range(batch)]
+    graphs = "round" if speculation else "decode"
+    name = f"{batch} requests together ({graphs}) tokens"
+    with model.session(slots=batch, speculation=speculation) as session:
+        requests = [_submit(session, golden.script.runs[index]) for index in chosen]
+        session.run()
+        for index, request in zip(chosen, requests, strict=True):
+            result = session.result(request)
+            check = _compare_tokens(name, golden.expected[index], result, golden.script.token_margin)
+            if not check.passed:
+                return Check(name, False, f"run {index}: {check.detail}")
+    return Check(name, True, f"{len(chosen)} requests")
+
+
+def _submit(session: Session, run: GoldenRun) -> int:
+    return session.submit(
+        run.prompt,
+        max_new_tokens=run.max_new_tokens,
+        temperature=run.temperature / TEMPERATURE_ONE,
+        seed=run.seed,
+        ignore_eos=run.ignore_eos,
+    )
+
+
+def _run_keeping_blocks(session: Session, request: int) -> list[Integers]:
+    """Runs to the end and returns slot 0's result row after each round."""
+    blocks: list[Integers] = []
+    row_bytes = Result.WIDTH * np.dtype(np.int64).itemsize
+    view = session.state(RESULT_BUFFER)
+    busy = True
+    while busy:
+        busy = session.turn()
+        if len(session.result(request).accept_lens) > len(blocks):
+            blocks.append(np.frombuffer(view[:row_bytes].tobytes(), np.int64))
+    return blocks
+
+
+def _compare_tokens(name: str, expected: Expected, result: SessionResult, margin: float) -> Check:
+    found = np.array(result.tokens, np.int64)
+    shared = min(len(found), len(expected.tokens))
+    different = np.flatnonzero(found[:shared] != expected.tokens[:shared])
+    if len(different):
+        at = int(different[0])
+        detail = f"token {at}: expected {expected.tokens[at]}, found {found[at]}"
+        if expected.margins[at] >= margin:
+            return Check(name, False, detail)
+        return Check(name, True, f"{detail}: a near tie, margin {expected.margins[at]:.1e}")
+    if len(found) != len(expected.tokens):
+        return Check(name, False, f"expected {len(expected.tokens)} tokens, found {len(found)}")
+    return Check(name, True, f"{len(found)} tokens")
+
+
+def _compare_accept_lens(name: str, expected: Expected, result: SessionResult) -> Check:
+    wanted, found = expected.accept_lens.tolist(), list(result.accept_lens)
+    for index, (one, other) in enumerate(zip(wanted, found, strict=False)):
+        if one != other:
+            return Check(name, False, f"round {index}: expected {one}, found {other}")
+    if len(wanted) != len(found):
+        return Check(name, False, f"expected {len(wanted)} rounds, found {len(found)}")
+    return Check(name, True, f"{len(found)} rounds")
+
+
+def _compare_blocks(name: str, expected: Expected, found: Sequence[Integers]) -> Check:
+    if len(found) != len(expected.blocks):
+        return Check(name, False, f"expected {len(expected.blocks)} rounds, found {len(found)}")
+    for index, (wanted, row) in enumerate(zip(expected.blocks, found, strict=True)):
+        for field in COMPARED_FIELDS:
+            column = getattr(Result, field.upper()).offset
+            if wanted[column] != row[column]:
+                detail = f"round {index}: {field} expected {wanted[column]}, found {row[column]}"
+                return Check(name, False, detail)
+        emitted = slice(Result.OUT.offset, Result.OUT.offset + int(wanted[Result.OUT_COUNT.offset]))
+        if not np.array_equal(wanted[emitted], row[emitted]):
+            detail = f"round {index}: out expected {wanted[emitted].tolist()}, found {row[emitted].tolist()}"
+            return Check(name, False, detail)
+    return Check(name, True, f"{len(found)} rounds")
+
+
+def _compare_state(
+    name: str, model: Model, session: Session, expected: Expected, script: GoldenScript
+) -> Check:
+    specifications = {specification.name: specification for specification in model.manifest.state}
+    rows = 0
+    for buffer, wanted in expected.state.items():
+        if buffer not in specifications:
+            raise ArtifactError("golden script refused", key="state", expected="a state buffer", found=buffer)
+        found = row_sums(session.state(buffer), specifications[buffer])
+        if wanted.shape != found.shape:
+            return Check(name, False, f"{buffer}: expected {wanted.shape} sums, found {found.shape}")
+        allowed = script.state_rtol * wanted[:, 1:] + script.state_atol
+        wrong = np.flatnonzero(~(np.abs(wanted - found) <= allowed).all(axis=1))
+        if len(wrong):
+            row = int(wrong[0])
+            detail = f"sums expected {wanted[row].tolist()}, found {found[row].tolist()}"
+            return Check(name, False, f"{buffer} row {row}: {detail}")
+        rows += len(found)
+    return Check(name, True, f"{rows} rows of {len(expected.state)} buffers")

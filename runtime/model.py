@@ -1,0 +1,130 @@
+"""`Model`: an opened artifact, shared by sessions."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from nextn.runtime import abi
+from nextn.runtime.contract.errors import UsageError
+from nextn.runtime.contract.manifest import MANIFEST_FILE, Manifest, parse_manifest
+from nextn.runtime.library import find_torch_library, load_library, status_error, text
+from nextn.runtime.session import Session
+
+ERROR_BYTES = 2048
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """Sizes of an opened artifact: `num_steps` is k, lengths in tokens, the last two in bytes."""
+
+    num_steps: int
+    slots: int
+    num_graphs: int
+    vocab_size: int
+    max_seq_len: int
+    prefill_chunk: int
+    weight_bytes: int
+    state_bytes: int
+
+
+class Model:
+    """An artifact whose files were checked and whose weights are mapped.
+
+    Close it, or use it as a context manager; closing also closes its sessions. Sessions of one model may
+    run on different threads.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], *, verify_weights: bool = False) -> None:
+        """Opens `directory`; `verify_weights` also hashes the weights body, reading the whole file.
+
+        Raises ArtifactError if the artifact is damaged or not for this machine, ExecutionError if
+        libnextn or libtorch cannot be loaded.
+        """
+        self.directory = Path(directory)
+        library = load_library()
+        parameters = library.nextn_model_default_params()
+        torch_library = find_torch_library()
+        parameters.torch_library = None if torch_library is None else os.fsencode(torch_library)
+        parameters.verify_weights = verify_weights
+        self._handle = ctypes.c_void_p()
+        create_native(
+            lambda buffer: library.nextn_model_open(
+                os.fsencode(self.directory),
+                ctypes.byref(parameters),
+                ctypes.byref(self._handle),
+                buffer,
+                ERROR_BYTES,
+            )
+        )
+        self._close = weakref.finalize(self, library.nextn_model_close, self._handle)
+        self._library = library
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+        info = library.nextn_model_get_info(self._handle)
+        self.info = ModelInfo(**{name: int(getattr(info, name)) for name in ModelInfo.__dataclass_fields__})
+        self.manifest: Manifest = parse_manifest(
+            text(library.nextn_model_manifest(self._handle)), self.directory / MANIFEST_FILE
+        )
+
+    def session(
+        self,
+        *,
+        slots: int = 0,
+        speculation: bool = True,
+        phases: bool = False,
+        round_samples: int | None = None,
+    ) -> Session:
+        """A new session with zeroed state.
+
+        `slots` requests are decoded together (0 = the artifact's largest batch size); `speculation=False`
+        replays the plain decode graph; `phases` replays the separate phase graphs instead of `round`;
+        `round_samples` rounds keep their timings. Raises UsageError for values the artifact does not
+        allow, ExecutionError if memory or a graph fails.
+        """
+        if not self._close.alive:
+            raise UsageError("the model is closed")
+        parameters = self._library.nextn_session_default_params()
+        parameters.slots = slots
+        parameters.speculation = speculation and self.info.num_steps > 0
+        parameters.phases = phases
+        if round_samples is not None:
+            parameters.round_samples = round_samples
+        handle = ctypes.c_void_p()
+        create_native(
+            lambda buffer: self._library.nextn_session_create(
+                self._handle, ctypes.byref(parameters), ctypes.byref(handle), buffer, ERROR_BYTES
+            )
+        )
+        session = Session(self._library, handle, owner=self, round_samples=int(parameters.round_samples))
+        self._sessions.add(session)
+        return session
+
+    def close(self) -> None:
+        """Closes the model's sessions, then the model. Closing twice is harmless."""
+        for session in list(self._sessions):
+            session.close()
+        self._close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def create_native(call: Callable[[ctypes.Array[ctypes.c_char]], int]) -> None:
+    """Runs a libnextn constructor that reports through an error buffer; raises what it reports."""
+    buffer = ctypes.create_string_buffer(ERROR_BYTES)
+    status = call(buffer)
+    if status != abi.Status.OK:
+        raise status_error(status, text(buffer.value))

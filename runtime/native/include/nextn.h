@@ -1,0 +1,187 @@
+/* NextN: replay ahead-of-time compiled DeepSeek-V4 speculative decoding.
+ *
+ *   char error[512];
+ *   nextn_model *model;
+ *   nextn_session *session;
+ *   nextn_model_params mp = nextn_model_default_params();
+ *   if (nextn_model_open("artifact", &mp, &model, error, sizeof error)) { puts(error); return 1; }
+ *   nextn_session_params sp = nextn_session_default_params();
+ *   nextn_session_create(model, &sp, &session, error, sizeof error);
+ *
+ *   int64_t prompt[] = {257, 100, 101, 102};
+ *   nextn_request request = nextn_request_default();
+ *   request.prompt = prompt;  request.prompt_length = 4;  request.max_new_tokens = 32;
+ *   uint64_t id;
+ *   nextn_session_submit(session, &request, &id);
+ *   nextn_session_run(session, NULL, NULL);
+ *
+ *   nextn_result result;
+ *   nextn_session_result(session, id, &result);      // result.tokens[0 .. result.num_tokens)
+ *   nextn_session_destroy(session);  nextn_model_close(model);
+ *
+ * Ownership: every pointer handed out stays owned by the object it came from and is valid until that
+ * object is destroyed (results: until nextn_session_release). The library keeps no pointer the caller
+ * passed in after the call returns.
+ * Threads: a model may be shared by sessions on different threads; a session is used by one thread at a
+ * time. nextn_session_interrupt alone may be called from any thread or signal handler.
+ * Errors: a call returns NEXTN_OK or a status equal to the command line's exit code, and leaves one line of
+ * text in the caller's buffer or in nextn_session_last_error. No C++ exception crosses this header. After
+ * NEXTN_RUNTIME from run or turn the state is lost: unfinished requests are aborted, and only results remain.
+ */
+#ifndef NEXTN_H
+#define NEXTN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define NEXTN_API __declspec(dllexport)
+#else
+#define NEXTN_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct nextn_model nextn_model;
+typedef struct nextn_session nextn_session;
+
+typedef enum nextn_status {
+    NEXTN_OK = 0,
+    NEXTN_USAGE = 2,        /* a parameter or a request with bad values */
+    NEXTN_ARTIFACT = 4,     /* artifact damaged, incomplete, or not for this machine */
+    NEXTN_RUNTIME = 5,      /* a graph, the loader, memory or the disk failed */
+    NEXTN_INTERRUPTED = 130 /* nextn_session_interrupt was called; finished results stay readable */
+} nextn_status;
+
+typedef enum nextn_finish_reason {
+    NEXTN_UNFINISHED = 0,
+    NEXTN_STOP = 1,   /* an EOS token was emitted */
+    NEXTN_LENGTH = 2, /* max_new_tokens or the artifact's max_seq_len was reached */
+    NEXTN_ABORT = 3   /* the token callback returned false, or the run was interrupted */
+} nextn_finish_reason;
+
+/* Every params struct starts with its own size, set by its default function, so that it can grow. */
+
+typedef struct nextn_model_params {
+    size_t struct_size;
+    const char *torch_library; /* path of libtorch_cpu.so; NULL searches the default places */
+    bool verify_weights;       /* also hash the weights body (reads the whole file) */
+} nextn_model_params;
+
+typedef struct nextn_session_params {
+    size_t struct_size;
+    int32_t slots;         /* requests decoded together; 0 = the artifact's largest batch size */
+    int32_t round_samples; /* rounds whose timings are kept for round_times; default 16384 */
+    bool speculation;      /* default true; false, or k = 0, replays the plain `decode` graph */
+    bool phases;           /* true replays verify, accept, draft_extend, draft_step for `round` */
+} nextn_session_params;
+
+typedef struct nextn_request {
+    size_t struct_size;
+    const int64_t *prompt;  /* token ids, each in [0, vocab_size) */
+    size_t prompt_length;   /* 1 .. max_seq_len - 1 */
+    int64_t max_new_tokens; /* >= 1; clipped to max_seq_len - prompt_length */
+    int64_t seed;           /* >= 0; equal seeds draw equal tokens, whatever runs beside them */
+    double temperature;     /* 0 = greedy */
+    double top_p;           /* reserved: must be 1 */
+    double min_p;           /* reserved: must be 0 */
+    int32_t top_k;          /* reserved: must be 0 */
+    bool ignore_eos;        /* true: EOS ids are ordinary tokens */
+} nextn_request;
+
+typedef struct nextn_result {
+    const int64_t *tokens; /* generated tokens, EOS included */
+    size_t num_tokens;
+    const uint8_t *accept_lens; /* per round: accepted drafts + 1, before trimming by EOS or length */
+    size_t num_rounds;
+    nextn_finish_reason finish_reason;
+    size_t prompt_tokens;
+    double ttft_ms; /* submit to first token */
+    double e2e_ms;  /* submit to last token */
+} nextn_result;
+
+typedef struct nextn_metrics {
+    uint64_t num_rounds;           /* round launches, whatever the batch */
+    uint64_t num_row_rounds;       /* sum over rounds of live rows */
+    uint64_t num_accepted;         /* matched drafts over all row-rounds */
+    uint64_t accepted_at_least[8]; /* row-rounds in which drafts 1..i+1 were all accepted */
+    uint64_t num_graph_launches;
+    uint64_t num_prefill_launches;
+    uint64_t num_draft_forwards_prefill; /* NextN forwards run by `seed` launches */
+    uint64_t num_draft_forwards_extend;
+    uint64_t num_draft_forwards_step;
+    double prefill_ms; /* in prefill and seed graphs */
+    double decode_ms;  /* in round (or decode, or phase) graphs */
+} nextn_metrics;
+
+/* Microseconds of one round. Without `phases` the four phase fields are 0. */
+typedef struct nextn_round_times {
+    float graph_us;
+    float host_us; /* wall time of the round outside the graphs */
+    float verify_us, accept_us, extend_us, step_us;
+} nextn_round_times;
+
+typedef struct nextn_model_info {
+    int32_t num_steps; /* k */
+    int32_t slots;     /* largest batch size */
+    int32_t num_graphs;
+    int64_t vocab_size, max_seq_len, prefill_chunk;
+    uint64_t weight_bytes, state_bytes; /* state for `slots` slots plus the scratch slot */
+} nextn_model_info;
+
+/* Tokens one request produced in one round (or its first token, from prefill). Returning false aborts that
+ * request; the others go on. Runs on the caller's thread, inside nextn_session_run. */
+typedef bool (*nextn_token_callback)(void *user, uint64_t request, const int64_t *tokens, size_t count);
+
+NEXTN_API const char *nextn_version(void);
+NEXTN_API nextn_model_params nextn_model_default_params(void);
+NEXTN_API nextn_session_params nextn_session_default_params(void);
+NEXTN_API nextn_request nextn_request_default(void);
+
+/* Checks manifest, graph files, weights header, torch version and ISA before anything is loaded. */
+NEXTN_API nextn_status nextn_model_open(const char *directory, const nextn_model_params *params,
+                                        nextn_model **model, char *error, size_t error_size);
+/* Sessions may outlive the model's handle; files and weights stay until the last of them is destroyed. */
+NEXTN_API void nextn_model_close(nextn_model *model);
+NEXTN_API nextn_model_info nextn_model_get_info(const nextn_model *model);
+NEXTN_API const char *nextn_model_manifest(const nextn_model *model); /* JSON text */
+
+NEXTN_API nextn_status nextn_session_create(nextn_model *model, const nextn_session_params *params,
+                                            nextn_session **session, char *error, size_t error_size);
+NEXTN_API void nextn_session_destroy(nextn_session *session);
+NEXTN_API const char *nextn_session_last_error(const nextn_session *session);
+
+/* Copies the request and queues it; NEXTN_USAGE for bad values, and the session stays usable.
+ * A token callback must not call this, run, turn or release on its own session. */
+NEXTN_API nextn_status nextn_session_submit(nextn_session *session, const nextn_request *request,
+                                            uint64_t *id);
+/* Runs until every queued request is finished. No allocation outside the graphs. */
+NEXTN_API nextn_status nextn_session_run(nextn_session *session, nextn_token_callback callback, void *user);
+/* One scheduling turn: at most one prefill chunk, then one round. `*busy` says whether work is left. */
+NEXTN_API nextn_status nextn_session_turn(nextn_session *session, nextn_token_callback callback, void *user,
+                                          bool *busy);
+/* Makes the running nextn_session_run return NEXTN_INTERRUPTED after its current turn. Async-signal-safe. */
+NEXTN_API void nextn_session_interrupt(nextn_session *session);
+
+/* Of an unfinished request: what there is so far, with finish_reason NEXTN_UNFINISHED. */
+NEXTN_API nextn_status nextn_session_result(nextn_session *session, uint64_t id, nextn_result *result);
+/* Ids of finished requests in the order in which they finished, each once; false if there is no new one. */
+NEXTN_API bool nextn_session_next_finished(nextn_session *session, uint64_t *id);
+/* Forgets a finished request. */
+NEXTN_API void nextn_session_release(nextn_session *session, uint64_t id);
+NEXTN_API nextn_metrics nextn_session_get_metrics(const nextn_session *session);
+/* Copies up to `capacity` of the kept round timings, oldest first; returns how many. */
+NEXTN_API size_t nextn_session_round_times(const nextn_session *session, nextn_round_times *times,
+                                           size_t capacity);
+
+/* Direct view of a state buffer by manifest name, for self-tests and debuggers; NULL if there is none.
+ * Rows are [(slots + 1) * rows_per_slot, row_width]. */
+NEXTN_API void *nextn_session_state(nextn_session *session, const char *name, size_t *num_bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend.h"
+#include "model.h"
+#include "session_memory.h"
+#include "status.h"
+
+namespace nextn {
+
+/** Which graphs make up a round. */
+enum class RoundMode { plain, fused, phases };
+
+/** The graphs one session needs and no others, loaded and bound, with the launches counted and timed. */
+class GraphSet {
+  public:
+    /** Loads what rounds of up to `max_live` rows need. */
+    static Result<GraphSet> load(const Model &model, const SessionMemory &memory, RoundMode mode,
+                                 int64_t max_live);
+
+    /** Smallest batch size that holds `live` rows. */
+    int64_t batch_for(size_t live) const;
+
+    Status prefill(nextn_metrics *metrics);
+    Status seed(nextn_metrics *metrics);
+    Status round(int64_t batch, nextn_metrics *metrics, nextn_round_times *times);
+    Result<const int64_t *> results(const SessionMemory &memory);
+
+  private:
+    struct RoundGraphs {
+        int64_t batch = 0;
+        Graph *whole = nullptr; /**< `round` or `decode` */
+        Graph *verify = nullptr;
+        Graph *accept = nullptr;
+        Graph *extend = nullptr;
+        Graph *step = nullptr;
+    };
+
+    Status load_one(const Model &model, const SessionMemory &memory, const char *name, int64_t batch,
+                    Graph **graph);
+    Status load_round(const Model &model, const SessionMemory &memory, int64_t batch);
+    Status launch(Graph *graph, nextn_metrics *metrics, float *microseconds);
+    Status launch_phases(const RoundGraphs &graphs, nextn_metrics *metrics, nextn_round_times *times);
+
+    RoundMode mode_ = RoundMode::fused;
+    uint64_t num_steps_ = 0;
+    std::unique_ptr<Backend> backend_;
+    Graph *prefill_ = nullptr;
+    Graph *seed_ = nullptr;
+    std::vector<RoundGraphs> rounds_;
+};
+
+}  // namespace nextn

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend.h"
+#include "manifest.h"
+#include "safetensors_file.h"
+#include "status.h"
+#include "torch_abi.h"
+
+namespace nextn {
+
+/** An artifact proven sound and fit for this machine; read-only, shared by its sessions. */
+class Model {
+  public:
+    struct Options {
+        std::string torch_library;
+        bool verify_weights = false;
+    };
+
+    static Result<std::shared_ptr<const Model>> open(const std::string &directory, const Options &options);
+
+    const Manifest &manifest() const { return manifest_; }
+    const SafetensorsFile &weights() const { return weights_; }
+    std::string graph_path(const GraphInfo &graph) const { return directory_ + "/" + graph.file; }
+    std::unique_ptr<Backend> make_backend() const;
+    int64_t state_bytes() const;
+
+  private:
+    Model() = default;
+    Status check(const Options &options);
+    Status check_isa() const;
+    Status check_graph_file(const GraphInfo &graph) const;
+    Status check_weight_tensors() const;
+
+    std::string directory_;
+    Manifest manifest_;
+    SafetensorsFile weights_;
+    TorchApi torch_{};
+};
+
+}  // namespace nextn

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "manifest.h"
+#include "nextn.h"
+#include "status.h"
+
+namespace nextn {
+
+using Clock = std::chrono::steady_clock;
+
+/** A request and all that comes of it. Its vectors are reserved for their largest size when it is made. */
+struct Request {
+    uint64_t id = 0;
+    std::vector<int64_t> prompt;
+    int64_t max_new_tokens = 0;
+    int64_t seed = 0;
+    int64_t temperature = 0; /**< in units of 1 / temperature_one */
+    std::vector<int64_t> eos_token_ids;
+
+    int64_t prefilled = 0; /**< prompt tokens already run */
+    std::vector<int64_t> tokens;
+    size_t delivered = 0; /**< tokens the callback has seen */
+    std::vector<uint8_t> accept_lens;
+    bool device_finished = false;
+    nextn_finish_reason finish_reason = NEXTN_UNFINISHED;
+
+    Clock::time_point submitted;
+    Clock::time_point first_token;
+    Clock::time_point last_token;
+
+    Request *next = nullptr; /**< in the list that holds it */
+
+    /** Refuses values that graphs are not defined for. */
+    static Result<std::unique_ptr<Request>> make(const nextn_request &values, const Manifest &manifest);
+
+    bool stopped_by_eos() const;
+    nextn_result view() const;
+};
+
+/** First in, first out; linked through the requests, so that it never allocates. */
+class RequestList {
+  public:
+    bool empty() const { return head_ == nullptr; }
+    Request *front() const { return head_; }
+    void push(Request *request);
+    Request *pop();
+    void remove(Request *request);
+
+  private:
+    Request *head_ = nullptr;
+    Request *tail_ = nullptr;
+};
+
+}  // namespace nextn

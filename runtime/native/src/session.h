@@ -1,0 +1,83 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "graph_set.h"
+#include "model.h"
+#include "nextn.h"
+#include "request.h"
+#include "round_log.h"
+#include "session_memory.h"
+#include "status.h"
+
+namespace nextn {
+
+/**
+ * Decodes requests together. A turn runs at most one prompt chunk of one request, so that a long prompt does
+ * not hold up the others, and then one round of every request whose prompt is done.
+ */
+class Session {
+  public:
+    struct TokenSink {
+        nextn_token_callback callback;
+        void *user;
+    };
+
+    static Result<std::unique_ptr<Session>> create(std::shared_ptr<const Model> model,
+                                                   const nextn_session_params &params);
+
+    Result<uint64_t> submit(const nextn_request &values);
+    Status run(const TokenSink &sink);
+    Status turn(const TokenSink &sink, bool *busy);
+    void interrupt() { interrupted_.store(true, std::memory_order_relaxed); }
+
+    /** Null for an unknown id. */
+    const Request *find(uint64_t id) const;
+    bool next_finished(uint64_t *id);
+    void release(uint64_t id);
+
+    const nextn_metrics &metrics() const { return metrics_; }
+    const RoundLog &round_log() const { return round_log_; }
+    const SessionMemory &memory() const { return memory_; }
+
+  private:
+    Session(std::shared_ptr<const Model> model, SessionMemory memory, GraphSet graphs, int64_t slots,
+            size_t round_samples);
+
+    Status guarded_turn(const TokenSink &sink, bool *busy);
+    Status prefill_chunk(const TokenSink &sink);
+    Status start_decoding(const TokenSink &sink);
+    Status round(const TokenSink &sink);
+    Status record(int64_t slot, const int64_t *block, bool first_token);
+    void deliver(int64_t slot, const TokenSink &sink);
+    void finish(Request *request, nextn_finish_reason reason);
+    void abort_all();
+    bool assign_slot();
+    Status take_interrupt();
+
+    // Graphs hold pointers into memory, and memory into the model.
+    std::shared_ptr<const Model> model_;
+    SessionMemory memory_;
+    GraphSet graphs_;
+
+    std::unordered_map<uint64_t, std::unique_ptr<Request>> requests_;
+    uint64_t last_id_ = 0;
+    RequestList queue_;
+    RequestList finished_;
+    std::vector<Request *> slots_; /**< the request in each slot, or null */
+    std::vector<int64_t> live_;    /**< slots whose prompt is done */
+    int64_t prefilling_ = no_slot; /**< slot whose prompt is under way */
+
+    nextn_metrics metrics_{};
+    RoundLog round_log_;
+    std::atomic<bool> interrupted_{false};
+    bool running_ = false;
+    Status failure_; /**< what made the state unusable */
+
+    static constexpr int64_t no_slot = -1;
+};
+
+}  // namespace nextn

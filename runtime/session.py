@@ -1,0 +1,258 @@
+"""`Session`: requests decoded together over one state, one thread at a time."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal
+
+from nextn.runtime import abi
+from nextn.runtime.contract.errors import RequestError, UsageError
+from nextn.runtime.library import status_error, text
+
+SessionFinish = Literal["stop", "length", "abort"]
+
+TokensCallback = Callable[[int, list[int]], bool]
+"""(native request id, tokens of one round) -> False to abort that request."""
+
+_FINISH: dict[int, SessionFinish | None] = {
+    abi.NativeFinish.UNFINISHED: None,
+    abi.NativeFinish.STOP: "stop",
+    abi.NativeFinish.LENGTH: "length",
+    abi.NativeFinish.ABORT: "abort",
+}
+
+
+@dataclass(frozen=True)
+class SessionResult:
+    """What one request produced so far; times in milliseconds since submit.
+
+    `accept_lens` holds, per round, the accepted drafts + 1 before trimming by EOS or length;
+    `finish_reason` is None while the request is unfinished.
+    """
+
+    tokens: tuple[int, ...]
+    accept_lens: tuple[int, ...]
+    finish_reason: SessionFinish | None
+    prompt_tokens: int
+    ttft_ms: float
+    e2e_ms: float
+
+
+@dataclass(frozen=True)
+class SessionMetrics:
+    """Counters since the session was created; the fields are those of `nextn_metrics`."""
+
+    num_rounds: int
+    num_row_rounds: int
+    num_accepted: int
+    accepted_at_least: tuple[int, ...]
+    num_graph_launches: int
+    num_prefill_launches: int
+    num_draft_forwards_prefill: int
+    num_draft_forwards_extend: int
+    num_draft_forwards_step: int
+    prefill_ms: float
+    decode_ms: float
+
+
+@dataclass(frozen=True)
+class RoundTimes:
+    """Microseconds of one round; the phase fields are 0 without `phases`."""
+
+    graph_us: float
+    host_us: float
+    verify_us: float
+    accept_us: float
+    extend_us: float
+    step_us: float
+
+
+class Session:
+    """Made by `Model.session`; close it, or use it as a context manager.
+
+    A closed session raises UsageError. Exceptions raised in a callback abort the run and come out of
+    `run` or `turn`.
+    """
+
+    def __init__(
+        self, library: ctypes.CDLL, handle: ctypes.c_void_p, *, owner: object, round_samples: int
+    ) -> None:
+        self._library = library
+        self._native = handle
+        self._owner = owner  # the model must outlive its sessions
+        self._round_samples = round_samples
+        self._close = weakref.finalize(self, library.nextn_session_destroy, handle)
+        self._views: list[memoryview] = []
+
+    @property
+    def _handle(self) -> ctypes.c_void_p:
+        if not self._close.alive:
+            raise UsageError("the session is closed")
+        return self._native
+
+    def submit(
+        self,
+        prompt: Sequence[int],
+        *,
+        max_new_tokens: int,
+        temperature: float = 0.0,
+        seed: int = 0,
+        ignore_eos: bool = False,
+    ) -> int:
+        """Queues a request and returns its id. Raises RequestError for bad values."""
+        request = self._library.nextn_request_default()
+        ids = _int64("prompt", *prompt)
+        buffer = (ctypes.c_int64 * len(ids)).from_buffer(ids)
+        request.prompt = ctypes.cast(buffer, ctypes.POINTER(ctypes.c_int64))
+        request.prompt_length = len(ids)
+        request.max_new_tokens = _int64("max_new_tokens", max_new_tokens)[0]
+        request.temperature = temperature
+        request.seed = _int64("seed", seed)[0]
+        request.ignore_eos = ignore_eos
+        native_id = ctypes.c_uint64()
+        status = self._library.nextn_session_submit(
+            self._handle, ctypes.byref(request), ctypes.byref(native_id)
+        )
+        if status == abi.Status.USAGE:
+            raise RequestError(self._last_error())
+        self._check(status)
+        return native_id.value
+
+    def run(self, callback: TokensCallback | None = None) -> bool:
+        """Decodes until every queued request is finished, with the GIL released.
+
+        Without a callback no Python runs in the loop. Returns False if `interrupt` ended the run early.
+        Raises ExecutionError if a graph fails.
+        """
+        run = self._library.nextn_session_run
+        return self._guarded(callback, lambda native: run(self._handle, native, None))
+
+    def turn(self, callback: TokensCallback | None = None) -> bool:
+        """One scheduling turn: at most one prefill chunk, then one round. Returns whether work is left.
+
+        Raises ExecutionError if a graph fails.
+        """
+        busy = ctypes.c_bool()
+        turn = self._library.nextn_session_turn
+        self._guarded(callback, lambda native: turn(self._handle, native, None, ctypes.byref(busy)))
+        return busy.value
+
+    def interrupt(self) -> None:
+        """Makes a `run` in progress on another thread return after its current turn."""
+        if self._close.alive:
+            self._library.nextn_session_interrupt(self._native)
+
+    def result(self, request: int) -> SessionResult:
+        """A copy of what `request` produced so far. Raises UsageError for an unknown id."""
+        native = abi.NativeResult()
+        self._check(self._library.nextn_session_result(self._handle, request, ctypes.byref(native)))
+        return SessionResult(
+            tokens=tuple(native.tokens[: native.num_tokens]) if native.num_tokens else (),
+            accept_lens=tuple(native.accept_lens[: native.num_rounds]) if native.num_rounds else (),
+            finish_reason=_FINISH[native.finish_reason],
+            prompt_tokens=native.prompt_tokens,
+            ttft_ms=native.ttft_ms,
+            e2e_ms=native.e2e_ms,
+        )
+
+    def next_finished(self) -> int | None:
+        """The id of a request that finished, each once and in the order they finished; None for no more."""
+        request = ctypes.c_uint64()
+        found = self._library.nextn_session_next_finished(self._handle, ctypes.byref(request))
+        return request.value if found else None
+
+    def release(self, request: int) -> None:
+        """Frees the result of a finished request."""
+        self._library.nextn_session_release(self._handle, request)
+
+    def metrics(self) -> SessionMetrics:
+        native = self._library.nextn_session_get_metrics(self._handle)
+        values = {name: getattr(native, name) for name in SessionMetrics.__dataclass_fields__}
+        values["accepted_at_least"] = tuple(values["accepted_at_least"])
+        return SessionMetrics(**values)
+
+    def round_times(self, last: int | None = None) -> list[RoundTimes]:
+        """Timings of the `last` rounds, at most as many as the session keeps, oldest first."""
+        buffer = (abi.NativeRoundTimes * self._round_samples)()
+        count = self._library.nextn_session_round_times(self._handle, buffer, self._round_samples)
+        wanted = buffer[max(0, count - last) : count] if last is not None else buffer[:count]
+        names = RoundTimes.__dataclass_fields__
+        return [RoundTimes(**{name: getattr(entry, name) for name in names}) for entry in wanted]
+
+    def state(self, name: str) -> memoryview:
+        """Writable bytes of a state buffer, shared with the graphs; `close` releases the view.
+
+        Raises UsageError if the artifact has no such buffer.
+        """
+        size = ctypes.c_size_t()
+        address = self._library.nextn_session_state(self._handle, name.encode(), ctypes.byref(size))
+        if not address:
+            raise UsageError("no such state buffer", key=name)
+        view = memoryview((ctypes.c_ubyte * size.value).from_address(address)).cast("B")
+        self._views.append(view)
+        return view
+
+    def close(self) -> None:
+        """Frees the state. Raises BufferError if an array still uses a state view."""
+        while self._views:
+            self._views[-1].release()
+            self._views.pop()
+        self._close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _guarded(self, callback: TokensCallback | None, call: Callable[[Any], int]) -> bool:
+        """Runs `call` with `callback` made safe for C; returns whether it ran to its end."""
+        failures: list[BaseException] = []
+        native = abi.TokenCallback() if callback is None else self._native_callback(callback, failures)
+        status = call(native)
+        if failures:
+            raise failures[0]
+        if status == abi.Status.INTERRUPTED:
+            return False
+        self._check(status)
+        return True
+
+    def _native_callback(self, callback: TokensCallback, failures: list[BaseException]) -> Any:
+        """ctypes drops exceptions of callbacks: keep the first one in `failures` and stop the run instead."""
+
+        def guarded(_user: int | None, request: int, tokens: Any, count: int) -> bool:
+            if failures:
+                return False
+            try:
+                return callback(request, tokens[:count])
+            except BaseException as error:
+                failures.append(error)
+                self.interrupt()
+                return False
+
+        return abi.TokenCallback(guarded)
+
+    def _check(self, status: int) -> None:
+        if status != abi.Status.OK:
+            raise status_error(status, self._last_error())
+
+    def _last_error(self) -> str:
+        return text(self._library.nextn_session_last_error(self._handle))
+
+
+def _int64(field: str, *values: int) -> array[int]:
+    """The values as C integers; ctypes would wrap those that do not fit."""
+    try:
+        return array("q", values)
+    except (TypeError, OverflowError) as error:
+        raise RequestError("bad request", key=field, expected="64-bit integers", found=error) from error

@@ -1,0 +1,21 @@
+"""`nextn-compile` as a process of its own, with the stand-in worker: `stand_in_compile.py ARGUMENTS`."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from unittest import mock
+
+from nextn.compile import cli
+from nextn.compile.command import compile_command
+
+WORKER = (sys.executable, str(Path(__file__).with_name("stand_in_worker.py")))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    # Swaps the default of the last parameter, the worker command.
+    with mock.patch.object(compile_command, "__defaults__", (WORKER,)):
+        return cli.main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""Takes the compile worker's place: writes a small file per graph at once, or misbehaves on demand.
+
+`NEXTN_STAND_IN` holds JSON: `{"sleep": seconds, "only": graph key, "end": "crash" | "fill" | "mute"}`.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from nextn.compile.worker import GraphJob, die_with_parent
+
+
+def main() -> int:
+    die_with_parent()
+    behaviour = json.loads(os.environ.get("NEXTN_STAND_IN", "{}"))
+    job = GraphJob.from_json(Path(sys.argv[1]).read_text())
+    chosen = behaviour.get("only", job.key) == job.key
+    if chosen:
+        time.sleep(behaviour.get("sleep", 0))
+        print(f"about to compile {job.key}", flush=True)
+        if behaviour.get("end") == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if behaviour.get("end") == "fill":
+            raise OSError(28, "No space left on device", str(job.output))
+        if behaviour.get("end") == "mute":
+            return 0
+    content = f"library of {job.key}\n".encode()
+    job.output.write_bytes(content)
+    description = {
+        "name": job.name,
+        "batch": job.batch,
+        "rows": 1,
+        "tensors": [],
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    job.description.write_text(json.dumps(description))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,246 @@
+"""Building and re-building with a stand-in for the compiler: nothing half-made, nothing made twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nextn.runtime.contract.manifest import Manifest, parse_manifest
+from tests.compile.conftest import Outcome
+
+Run = Callable[..., Outcome]
+Start = Callable[..., subprocess.Popen[str]]
+
+
+def manifest_of(artifact: Path) -> Manifest:
+    path = artifact / "manifest.json"
+    return parse_manifest(path.read_text(), path)
+
+
+def partial_folders(parent: Path) -> list[Path]:
+    return sorted(path for path in parent.iterdir() if ".partial-" in path.name)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where one finished artifact is kept for the tests that start from one."""
+    return tmp_path_factory.mktemp("finished") / "artifact"
+
+
+@pytest.fixture
+def artifact(finished: Path, compile_to: Run, tmp_path: Path) -> Path:
+    """A private copy of a finished artifact."""
+    if not finished.exists():
+        assert compile_to(finished).code == 0
+    return Path(shutil.copytree(finished, tmp_path / "artifact"))
+
+
+def test_a_finished_artifact_holds_its_files_and_nothing_else(artifact: Path) -> None:
+    manifest = manifest_of(artifact)
+    listed = {"manifest.json", manifest.weights.file, manifest.golden.file}
+    listed |= {graph.file for graph in manifest.graphs}
+    found = {path.relative_to(artifact).as_posix() for path in artifact.rglob("*") if path.is_file()}
+    assert found == listed
+    assert [graph.spec.key for graph in manifest.graphs] == [
+        "prefill.b1",
+        "seed.b1",
+        "decode.b1",
+        "verify.b1",
+        "accept.b1",
+        "draft_extend.b1",
+        "draft_step.b1",
+        "round.b1",
+    ]
+
+
+def test_the_manifest_agrees_with_the_weights_file(artifact: Path) -> None:
+    manifest = manifest_of(artifact)
+    content = (artifact / manifest.weights.file).read_bytes()
+    assert len(content) == manifest.weights.bytes
+    assert manifest.weights.header_bytes == 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : manifest.weights.header_bytes])
+    for weight in manifest.weights.tensors:
+        begin, end = header[weight.name]["data_offsets"]
+        assert weight.offset == manifest.weights.header_bytes + begin
+        assert weight.nbytes == end - begin
+
+
+def test_the_same_compile_again_is_up_to_date(artifact: Path, compile_to: Run) -> None:
+    before = (artifact / "manifest.json").read_bytes()
+    again = compile_to(artifact, "--json")
+    assert again.code == 0, again.err
+    summary = json.loads(again.out)
+    assert summary["up_to_date"] and summary["graphs_compiled"] == 0
+    assert (artifact / "manifest.json").read_bytes() == before
+
+
+def test_other_options_are_refused_without_force(artifact: Path, compile_to: Run) -> None:
+    before = (artifact / "manifest.json").read_bytes()
+    refused = compile_to(artifact, "--speculative-num-steps", "0")
+    assert refused.code == 2
+    assert "other inputs or options" in refused.err and "--force" in refused.err
+    assert (artifact / "manifest.json").read_bytes() == before
+    assert compile_to(artifact, "--speculative-num-steps", "0", "--force").code == 0
+    assert len(manifest_of(artifact).graphs) == 2
+    assert [path.name for path in artifact.parent.iterdir()] == ["artifact"]
+
+
+def test_a_changed_weight_is_noticed(
+    artifact: Path, compile_to: Run, checkpoint: Path, tmp_path: Path
+) -> None:
+    other = Path(shutil.copytree(checkpoint, tmp_path / "other"))
+    with open(other / "model.safetensors", "r+b") as file:
+        file.seek(-1, 2)
+        last = file.read(1)
+        file.seek(-1, 2)
+        file.write(bytes([last[0] ^ 1]))
+    assert compile_to(artifact, source=other).code == 2
+
+
+def test_a_damaged_artifact_is_replaced_only_by_force(artifact: Path, compile_to: Run) -> None:
+    (artifact / "graphs" / "round.b1.so").write_bytes(b"other")
+    refused = compile_to(artifact)
+    assert refused.code == 2 and "damaged" in refused.err
+    assert compile_to(artifact, "--force").code == 0
+
+
+def test_an_empty_folder_is_filled(tmp_path: Path, compile_to: Run) -> None:
+    (tmp_path / "empty").mkdir()
+    assert compile_to(tmp_path / "empty", "--speculative-num-steps", "0").code == 0
+    assert manifest_of(tmp_path / "empty").speculation.num_steps == 0
+
+
+@pytest.mark.parametrize("extra", ["notes.txt", "graphs"])
+def test_a_folder_that_is_no_artifact_is_never_replaced(tmp_path: Path, compile_to: Run, extra: str) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / extra).write_text("keep me")
+    refused = compile_to(tmp_path / "mine", "--force")
+    assert refused.code == 2 and "not an artifact" in refused.err
+    assert (tmp_path / "mine" / extra).read_text() == "keep me"
+
+
+def test_an_artifact_with_a_foreign_file_is_never_replaced(artifact: Path, compile_to: Run) -> None:
+    (artifact / "notes.txt").write_text("keep me")
+    refused = compile_to(artifact, "--force")
+    assert refused.code == 2 and "notes.txt" in refused.err
+    assert (artifact / "notes.txt").exists()
+
+
+def test_a_file_of_that_name_is_refused(tmp_path: Path, compile_to: Run) -> None:
+    (tmp_path / "file").write_text("keep me")
+    refused = compile_to(tmp_path / "file", "--force")
+    assert refused.code == 2
+    assert (tmp_path / "file").read_text() == "keep me"
+
+
+def test_a_killed_compile_leaves_no_artifact_and_is_continued(
+    tmp_path: Path, start_compile: Start, compile_to: Run
+) -> None:
+    output = tmp_path / "artifact"
+    process = start_compile(output, "--jobs", "1", only="draft_step.b1", sleep=600)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "draft_extend.b1 compiled" in line:
+            break
+    process.kill()
+    process.wait()
+    assert not output.exists()
+    [partial] = partial_folders(tmp_path)
+    assert not (partial / "manifest.json").exists()
+
+    # A library that rotted in the meantime is compiled again.
+    (partial / "graphs" / "seed.b1.so").write_bytes(b"rotten")
+    again = compile_to(output, "--json")
+    assert again.code == 0, again.err
+    summary = json.loads(again.out)
+    assert (summary["graphs_reused"], summary["graphs_compiled"]) == (5, 3)
+    assert (output / "graphs" / "seed.b1.so").read_text() == "library of seed.b1\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
+
+
+def test_a_killed_compile_takes_its_workers_along(tmp_path: Path, start_compile: Start) -> None:
+    process = start_compile(tmp_path / "artifact", "--jobs", "1", only="prefill.b1", sleep=600)
+    worker = wait_for_child(process.pid)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 20
+    while is_running(worker):
+        assert time.monotonic() < deadline, "the worker outlived its compile"
+        time.sleep(0.05)
+
+
+def test_an_interrupt_says_how_to_continue(tmp_path: Path, start_compile: Start) -> None:
+    process = start_compile(tmp_path / "artifact", "--jobs", "1", only="prefill.b1", sleep=600)
+    worker = wait_for_child(process.pid)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "run the same command again" in err
+    assert not is_running(worker)
+    assert not (tmp_path / "artifact").exists()
+
+
+def test_leftovers_of_other_options_are_removed(tmp_path: Path, compile_to: Run) -> None:
+    output = tmp_path / "artifact"
+    assert compile_to(output, end="crash").code == 5
+    assert len(partial_folders(tmp_path)) == 1
+    assert compile_to(output, "--speculative-num-steps", "0").code == 0
+    assert partial_folders(tmp_path) == []
+
+
+def test_two_compiles_of_one_artifact_do_not_mix(
+    tmp_path: Path, start_compile: Start, compile_to: Run
+) -> None:
+    output = tmp_path / "artifact"
+    first = start_compile(output, "--jobs", "1", only="prefill.b1", sleep=600)
+    wait_for_child(first.pid)
+    second = compile_to(output)
+    first.kill()
+    first.wait()
+    assert second.code == 5
+    assert "another nextn-compile" in second.err
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("crash", "killed by SIGSEGV; its log ends: about to compile verify.b1"),
+        ("fill", "No space left on device"),
+        ("mute", "exit 0; its log ends: about to compile verify.b1"),
+    ],
+)
+def test_a_failed_worker_is_one_line_with_the_graph(
+    tmp_path: Path, compile_to: Run, end: str, expected: str
+) -> None:
+    failed = compile_to(tmp_path / "artifact", only="verify.b1", end=end)
+    assert failed.code == 5
+    last = failed.err.splitlines()[-1]
+    assert last.startswith("nextn-compile: error: compiling graph verify.b1 failed")
+    assert expected in last
+    assert not (tmp_path / "artifact").exists()
+
+
+def wait_for_child(pid: int) -> int:
+    """The first worker a compile starts."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    deadline = time.monotonic() + 240
+    while time.monotonic() < deadline:
+        for child in map(int, children.read_text().split()):
+            if b"job.json" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return child
+        time.sleep(0.05)
+    raise AssertionError("no worker started")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

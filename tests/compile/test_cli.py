@@ -1,0 +1,91 @@
+"""Flags of nextn-compile: each value that cannot be honoured is one line and the right exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nextn.compile.cli import main
+
+USAGE_FAULTS = {
+    "": "name a checkpoint folder, or `demo`",
+    "demo": "-o ARTIFACT is required",
+    "demo --dry-run --colour": "unrecognized arguments: --colour",
+    "demo --dry-run --job 2": "unrecognized arguments: --job 2",
+    "demo --dry-run --device tpu": "invalid choice: 'tpu'",
+    "demo --dry-run --device cuda": "--device cuda is not in this build",
+    "demo --dry-run --device npu": "--device npu is not in this build",
+    "demo --dry-run --emit onnx": "--emit onnx is not in this build",
+    "demo --dry-run --opset 18": "--opset is not in this build",
+    "demo --dry-run --trace-only": "--trace-only is not in this build",
+    "demo --dry-run --speculative-draft-model-path x": "--speculative-draft-model-path is not in this build",
+    "demo --inspect": "--inspect is not in this build",
+    "demo --check-finite": "--check-finite is not in this build",
+    "--config-only config.json --dry-run": "--config-only is not in this build",
+    "--import-om folder -o x": "--import-om is not in this build",
+    "demo --dry-run --dtype float16": "invalid choice: 'float16'",
+    "demo --dry-run --batch-sizes 0": "expected 1..1024, found 0",
+    "demo --dry-run --batch-sizes 1,": "integers separated by commas",
+    "demo --dry-run --batch-sizes -1": "expected one argument",
+    "demo --dry-run --max-seq-len 1": "--max-seq-len is out of range",
+    "demo --dry-run --max-seq-len 2049": "expected 2..2048, found 2049",
+    "demo --dry-run --prefill-chunk 0": "--prefill-chunk is out of range",
+    "demo --dry-run --jobs 0": "--jobs is out of range",
+    "demo --dry-run --jobs two": "invalid int value: 'two'",
+    "demo --dry-run --speculative-num-steps 9": "expected 0..8, found 9",
+    "demo --dry-run --speculative-num-steps -1": "expected 0..8, found -1",
+    "demo --dry-run --speculative-eagle-topk 4": "a round verifies one chain of drafts",
+    "demo --dry-run --speculative-algorithm EAGLE3": "invalid choice: 'EAGLE3'",
+}
+
+
+@pytest.mark.parametrize("arguments", USAGE_FAULTS)
+def test_usage_faults(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments.split()) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("nextn-compile: error: ") and err.count("\n") == 1
+    assert USAGE_FAULTS[arguments] in err
+
+
+def test_a_missing_checkpoint(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main([str(tmp_path / "absent"), "--dry-run"]) == 3
+    assert "no such checkpoint folder" in capsys.readouterr().err
+
+
+def test_demo_is_a_word_not_a_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "demo").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--dry-run"]) == 0
+    assert main(["./demo", "--dry-run"]) == 3
+
+
+def test_another_window_is_corrected_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("demo --dry-run --speculative-num-steps 2 --speculative-num-draft-tokens 5".split()) == 0
+    out, err = capsys.readouterr()
+    assert err.startswith("nextn-compile: warning: --speculative-num-draft-tokens 5 is set to 3")
+    assert "k = 2" in out
+
+
+def test_nextn_is_an_alias_of_eagle(capsys: pytest.CaptureFixture[str]) -> None:
+    outputs = []
+    for algorithm in ("EAGLE", "NEXTN"):
+        assert main(["demo", "--dry-run", "--json", "--speculative-algorithm", algorithm]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+
+
+def test_debug_adds_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--debug"]) == 2
+    err = capsys.readouterr().err
+    assert "Traceback" in err and err.splitlines()[-1].startswith("nextn-compile: error: ")
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("nextn-compile 0.")

@@ -1,0 +1,95 @@
+"""`--dry-run` against sizes worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nextn.compile.cli import main
+from nextn.compile.plan import readable_bytes
+from nextn.compile.pool import available_memory, worker_count
+
+# The `window_only` case: vocab 101, hidden 64, 2 streams, 2 layers of window 8, 4 heads of 32, ranks 32 and
+# 16, 2 output groups, 4 experts of 32 with 2 chosen, one shared expert; the first layer is hash-routed.
+_MATRICES = 4 * (32 * 64 + 128 * 32 + 32 * 64 + 32 * 64 + 64 * 32)  # wq_a wq_b wkv wo_a wo_b
+_EXPERTS = 4 * (4 * 3 * 32 * 64 + 3 * 32 * 64)  # routed and shared: w1 w2 w3
+_NORMS = 4 * (64 + 64 + 32 + 32 + 4)  # attention, ffn, q, kv, sink
+_MIXING = 4 * 2 * (8 * 128 + 8 + 3)  # attention and ffn: fn, base, scale
+_ROUTER = 4 * 4 * 64
+_HASH_TABLE, _ROUTER_BIAS = 8 * 101 * 2, 4 * 4
+_LAYER = _MATRICES + _EXPERTS + _NORMS + _MIXING + _ROUTER
+_HEAD_MIXING = 4 * (2 * 128 + 2 + 1)
+_SHARED = 2 * 4 * 101 * 64 + 4 * 64 + _HEAD_MIXING  # embedding, head, norm, stream head
+_NEXTN = 2 * 4 * 64 * 64 + 3 * 4 * 64 + _HEAD_MIXING + _LAYER + _ROUTER_BIAS  # projections, three norms
+_FREQUENCIES = 2 * 4 * 8
+
+# Rings hold window 8 + 9 - 1 = 16 rows: tokens, Target streams of width 128, one window of width 32 each.
+_BLOCKS = 8 * (32 + 16)
+_PLAIN_STATE = _BLOCKS + 8 * 16 + 4 * 16 * 128 + 2 * 4 * 16 * 32
+_NEXTN_STATE = 4 * 128 + 4 * 16 * 32
+
+
+def dry_run(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+    assert main([*arguments, "--dry-run", "--json"]) == 0
+    plan: dict[str, object] = json.loads(capsys.readouterr().out)
+    return plan
+
+
+def test_speculative_plan(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = dry_run(capsys, str(checkpoint), "--batch-sizes", "4,1,4", "--prefill-chunk", "16", "--jobs", "2")
+    weights = 2 * _LAYER + _HASH_TABLE + _ROUTER_BIAS + _SHARED + _NEXTN + _FREQUENCIES
+    assert plan["weight_bytes"] == weights
+    assert plan["state_bytes_per_slot"] == _PLAIN_STATE + _NEXTN_STATE
+    assert plan["state_bytes"] == 5 * (_PLAIN_STATE + _NEXTN_STATE)
+    assert plan["input_bytes"] == 8 * (1 + 4 + 1 + 16 + 1)
+    assert plan["run_bytes"] == weights + 5 * (_PLAIN_STATE + _NEXTN_STATE) + 8 * 23
+    assert plan["batch_sizes"] == [1, 4] and plan["slots"] == 4
+    assert plan["num_graphs"] == 2 + 2 * 6
+    assert plan["compile_jobs"] == 2
+    assert plan["compile_bytes"] == 2 * plan["compile_job_bytes"]  # type: ignore[operator]
+
+
+def test_plain_plan(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = dry_run(capsys, str(checkpoint), "--speculative-num-steps", "0")
+    assert plan["weight_bytes"] == 2 * _LAYER + _HASH_TABLE + _ROUTER_BIAS + _SHARED + _FREQUENCIES
+    assert plan["state_bytes_per_slot"] == _PLAIN_STATE
+    assert [(graph["name"], graph["batch"], graph["rows"]) for graph in plan["graphs"]] == [  # type: ignore[attr-defined]
+        ("prefill", 1, 128),
+        ("decode", 1, 1),
+    ]
+
+
+def test_the_default_length_is_the_models(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert dry_run(capsys, str(checkpoint))["max_seq_len"] == 4096
+    assert dry_run(capsys, "demo")["max_seq_len"] == 2048
+
+
+def test_a_dry_run_reads_no_weights(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The body of the weights file may be garbage: only its header is read."""
+    source = checkpoint / "model.safetensors"
+    header = 8 + int.from_bytes(source.read_bytes()[:8], "little")
+    (tmp_path / "config.json").write_text((checkpoint / "config.json").read_text())
+    with open(tmp_path / "model.safetensors", "wb") as file:
+        file.write(source.read_bytes()[:header])
+        file.truncate(source.stat().st_size)
+    assert dry_run(capsys, str(tmp_path)) == dry_run(capsys, str(checkpoint))
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1_250_000, "1.2 MB"), (3 * 10**12, "3.0 TB")],
+)
+def test_readable_bytes(count: int, text: str) -> None:
+    assert readable_bytes(count) == text
+
+
+def test_workers_are_bounded(tmp_path: Path) -> None:
+    memory = available_memory()
+    assert worker_count(8, memory * 2, None) == 1
+    assert worker_count(1, 1, None) == 1
+    assert worker_count(8, memory * 2, 3) == 3
+    assert worker_count(2, 1, 64) == 2

@@ -1,0 +1,92 @@
+"""Compiled artifacts shared by all tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from nextn.compile.cli import main as nextn_compile
+from nextn.runtime.contract.errors import ExitCode
+from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
+
+REPOSITORY = Path(__file__).parents[1]
+
+GRAPH_BUDGET = 24
+"""Compiled graphs that `make test` may need; each takes most of a minute when nothing is cached."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A checkpoint, `demo` or the name of a shape case, and the options it is compiled with."""
+
+    checkpoint: str
+    options: tuple[str, ...]
+
+
+RECIPES = {
+    "speculative": Recipe("tiny", ("--batch-sizes", "1,2", "--max-seq-len", "512", "--prefill-chunk", "16")),
+    "plain": Recipe(
+        "tiny", ("--speculative-num-steps", "0", "--max-seq-len", "512", "--prefill-chunk", "16")
+    ),
+    "demo": Recipe("demo", ()),
+}
+
+
+class CompiledArtifacts:
+    """Artifacts by recipe name, kept in build/ between runs.
+
+    `nextn-compile` itself decides whether a kept one still has the same inputs, sources and toolchain.
+    """
+
+    def __init__(self, checkpoints: Path, folder: Path, budget: int | None) -> None:
+        self._checkpoints = checkpoints
+        self._folder = folder
+        self._budget = budget
+        self._made: dict[str, Path] = {}
+
+    def __call__(self, name: str) -> Path:
+        if name not in self._made:
+            output = self._folder / name
+            self._compile(RECIPES[name], output)
+            self._made[name] = output
+            self._check_budget()
+        return self._made[name]
+
+    def _compile(self, recipe: Recipe, output: Path) -> None:
+        command = [self._checkpoint(recipe.checkpoint), "-o", str(output), *recipe.options]
+        code = nextn_compile(command)
+        if code == ExitCode.USAGE and output.exists():
+            code = nextn_compile([*command, "--force"])
+        assert code == ExitCode.OK, f"nextn-compile {' '.join(command)} failed"
+
+    def _checkpoint(self, name: str) -> str:
+        if name not in CASES:
+            return name
+        folder = self._checkpoints / name
+        if not folder.exists():
+            config = CASES[name].config
+            write_checkpoint(folder, config, random_weights(config, seed=7))
+        return str(folder)
+
+    def _check_budget(self) -> None:
+        manifests = [json.loads((path / "manifest.json").read_text()) for path in self._made.values()]
+        graphs = sum(len(manifest["graphs"]) for manifest in manifests)
+        if self._budget is not None and graphs > self._budget:
+            pytest.fail(f"the tests compile {graphs} graphs; `make test` may need {self._budget}")
+
+
+@pytest.fixture(scope="session")
+def compiled_artifact(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """`compiled_artifact(name)` -> folder of an artifact compiled by one of `RECIPES`."""
+    exhaustive = request.config.option.markexpr != "not full"
+    return CompiledArtifacts(
+        tmp_path_factory.mktemp("checkpoints"),
+        REPOSITORY / "build" / "test-artifacts",
+        None if exhaustive else GRAPH_BUDGET,
+    )

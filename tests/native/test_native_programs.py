@@ -1,0 +1,122 @@
+"""What an embedder meets: the headers, the example program, the exported symbols, and the heap left alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import HERE, REPOSITORY, Build, run_tool
+from .fake_artifact import expected_tokens
+
+INCLUDE = REPOSITORY / "runtime/native/include"
+MAX_HEADER_LINES = 250
+
+
+def run_program(build: Build, *command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    # Programs carry their sanitizer, and unlike Python must not leak.
+    return subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "ASAN_OPTIONS": "detect_leaks=1", **environment},
+        timeout=60,
+    )
+
+
+def test_header_is_c99_and_short(tmp_path: Path) -> None:
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", INCLUDE]
+    run_tool("gcc", *flags, "-c", HERE / "header_use.c", "-o", tmp_path / "header_use.o")
+    assert len((INCLUDE / "nextn.h").read_text().splitlines()) <= MAX_HEADER_LINES
+
+
+def test_cpp_header_stands_alone(tmp_path: Path) -> None:
+    flags = ["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"]
+    run_tool("g++", *flags, "-x", "c++", INCLUDE / "nextn.hpp")
+
+
+def test_program_in_c(build: Build, artifact: Path, fake_torch: str, tmp_path: Path) -> None:
+    program = tmp_path / "header_use"
+    flags = [flag for flag in build.compile_flags if "-fsanitize" in flag]
+    link = ["-L", build.folder, "-lnextn", f"-Wl,-rpath,{build.folder}"]
+    run_tool("gcc", "-std=c99", *flags, "-I", INCLUDE, HERE / "header_use.c", "-o", program, *link)
+    done = run_program(build, program, artifact, fake_torch)
+    assert done.returncode == 0, done.stdout + done.stderr
+    tokens = expected_tokens([25, 10, 11, 12], 32)
+    assert done.stdout.splitlines()[:-1] == [f"1:{token}" for token in tokens]
+
+
+def test_example_without_python(build: Build, artifact: Path, fake_torch: str, tmp_path: Path) -> None:
+    """Finds libtorch through LD_LIBRARY_PATH, and maps no Python."""
+    program = build.compile(REPOSITORY / "examples/generate.cpp", tmp_path / "generate")
+    search = {"LD_LIBRARY_PATH": str(Path(fake_torch).parent)}
+    done = run_program(build, program, artifact, "3,1,4,1,5", "30", "0.5", "77", **search)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ",".join(map(str, expected_tokens([3, 1, 4, 1, 5], 30, 77, 0.5))) + "\n"
+    assert "python" not in run_tool("ldd", program).stdout
+
+    for arguments, status, text in (
+        (["3,x"], 2, "request.prompt"),
+        (["99"], 2, "request.prompt[0] is 99, allowed: 0 .. 60"),
+        (["3", "5", "-1"], 2, "request.temperature is -1"),
+        ([], 2, "usage: generate"),
+    ):
+        refused = run_program(build, program, artifact, *arguments, **search)
+        assert refused.returncode == status and text in refused.stderr
+    absent = run_program(build, program, tmp_path, "3", **search)
+    assert absent.returncode == 4 and "manifest.json" in absent.stderr
+
+
+def test_torch_is_found_beside_the_package(
+    plain_build: Build, artifact: Path, fake_torch: str, tmp_path: Path
+) -> None:
+    """site-packages/nextn/runtime/lib/libnextn.so looks in site-packages/torch/lib."""
+    run_tool("cmake", "--install", plain_build.folder, "--prefix", tmp_path)
+    installed = tmp_path / "nextn/runtime/lib/libnextn.so"
+    assert (tmp_path / "nextn/runtime/include/nextn.hpp").is_file()
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/lib").symlink_to(Path(fake_torch).parent)
+    outcome = Build(installed.parent, {}).host(("open", {"artifact": str(artifact)}), ("version", {}))
+    assert outcome[0]["status"] == 0, outcome
+    assert re.fullmatch(r"\d+\.\d+\.\d+", outcome[1]["version"])
+
+
+def test_only_the_interface_is_exported(plain_build: Build) -> None:
+    listing = run_tool("nm", "-D", "--defined-only", plain_build.library).stdout
+    exported = {line.split()[-1] for line in listing.splitlines()}
+    declared = set(re.findall(r"\b(nextn_\w+)\(", (INCLUDE / "nextn.h").read_text()))
+    assert exported == declared
+
+
+@pytest.mark.parametrize("mode", ["round", "phases"])
+def test_run_allocates_nothing(
+    plain_build: Build, artifact: Path, fake_torch: str, tmp_path: Path, mode: str
+) -> None:
+    program = plain_build.compile(HERE / "allocation_probe.cpp", tmp_path / "allocation_probe")
+    done = run_program(plain_build, program, artifact, fake_torch, mode)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "control 2 run 0\n"
+
+
+def test_bridge_structs_match_the_header(tmp_path: Path) -> None:
+    """The ctypes structs of host.py have the sizes that the compiler gives the header's."""
+    names = {
+        "nextn_model_params": "ModelParams",
+        "nextn_session_params": "SessionParams",
+        "nextn_request": "Request",
+        "nextn_result": "ResultView",
+        "nextn_metrics": "Metrics",
+        "nextn_round_times": "RoundTimes",
+    }
+    prints = "".join(f'printf("%zu\\n", sizeof({name}));' for name in names)
+    source = tmp_path / "sizes.c"
+    source.write_text(f'#include <stdio.h>\n#include "nextn.h"\nint main(void) {{{prints} return 0;}}\n')
+    run_tool("gcc", "-I", INCLUDE, source, "-o", tmp_path / "sizes")
+    sizes = run_tool(tmp_path / "sizes").stdout.split()
+    names_list = list(names.values())
+    code = f"import ctypes, host; print(*[ctypes.sizeof(getattr(host, n)) for n in {names_list}])"
+    assert run_tool(sys.executable, "-c", code, cwd=HERE).stdout.split() == sizes

@@ -1,0 +1,181 @@
+"""The exported programs every lowering starts from: what they contain, and that they equal the modules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from nextn.graphs.driver import GraphKey, Request, Session, eager_graphs, exported_graphs
+from nextn.graphs.model import Model
+from nextn.graphs.ops.native_forms import PLAIN_FORMS
+from nextn.graphs.phases import graph_keys
+from nextn.graphs.session_shape import SessionShape
+from nextn.graphs.state import State, input_table, state_table
+
+# What GE or ONNX opset 18 lack, by the base name of the aten operator.
+FORBIDDEN = {
+    *("cumprod", "softplus", "log1p", "amax", "sort", "index_copy", "polar", "roll", "repeat_interleave"),
+    *("nonzero", "scatter_reduce", "unfold", "masked_select", "unique", "_local_scalar_dense", "item"),
+    *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_left_shift", "bitwise_right_shift"),
+    *("__lshift__", "__rshift__", "__and__", "__or__", "__xor__", "argsort", "searchsorted", "index_add"),
+}
+FORBIDDEN_OVERLOADS = {"squeeze.dims", "sort.stable"}
+LOGICAL = {"__and__", "__or__", "bitwise_and", "bitwise_or", "bitwise_not"}
+"""Allowed on booleans, where they are logical operations."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """All programs of one small session, k = 3, over one state."""
+
+    shape: SessionShape
+    model: Model
+    state: State
+    graphs: dict[GraphKey, nn.Module]
+
+    def session(self, **options: bool) -> Session:
+        return Session(self.shape, self.state, self.graphs, **options)
+
+
+@pytest.fixture(scope="module")
+def exported(product_of) -> Exported:
+    product = product_of("tiny")
+    shape = product.shape(3, (2,), max_seq_len=144)
+    state = State(shape)
+    with torch.no_grad():
+        return Exported(shape, product.model(), state, exported_graphs(product.model(), state, shape))
+
+
+def calls(graph: nn.Module) -> list[torch.fx.Node]:
+    return [node for node in graph.graph.nodes if node.op == "call_function"]
+
+
+def operators(graph: nn.Module) -> list[tuple[torch.fx.Node, torch._ops.OpOverload]]:
+    return [(node, node.target) for node in calls(graph) if isinstance(node.target, torch._ops.OpOverload)]
+
+
+def plain_form_calls(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """What one of our own operators decomposes into, at the shapes of this node."""
+    examples = [one.meta["val"] for one in node.args if isinstance(one, torch.fx.Node)]
+    constants = node.args[len(examples) :]
+    tensors = [torch.zeros(one.shape, dtype=one.dtype) for one in examples]
+    return calls(make_fx(lambda *inputs: PLAIN_FORMS[node.target](*inputs, *constants))(*tensors))
+
+
+def assert_lowers_everywhere(node: torch.fx.Node) -> None:
+    operator = node.target
+    namespace, _, name = operator._schema.name.partition("::")
+    assert namespace == "aten", operator
+    base = name if name.startswith("__") else name.rstrip("_")
+    is_logical = base in LOGICAL and node.meta["val"].dtype == torch.bool
+    assert base not in FORBIDDEN or is_logical, operator
+    assert f"{base}.{operator._overloadname}" not in FORBIDDEN_OVERLOADS, operator
+
+
+def test_no_operator_that_a_lowering_lacks(exported):
+    """Neither in a program nor in the plain form of an operator of ours."""
+    seen = set()
+    for graph in exported.graphs.values():
+        for node, operator in operators(graph):
+            if operator not in PLAIN_FORMS:
+                assert_lowers_everywhere(node)
+            elif operator not in seen:
+                seen.add(operator)
+                for inner in plain_form_calls(node):
+                    assert_lowers_everywhere(inner)
+    assert seen == set(PLAIN_FORMS)
+
+
+def test_no_arguments_and_no_results(exported):
+    assert sorted(exported.graphs) == sorted(graph_keys(exported.shape))
+    for key, graph in exported.graphs.items():
+        assert not [node for node in graph.graph.nodes if node.op == "placeholder"], key
+        [output] = [node for node in graph.graph.nodes if node.op == "output"]
+        assert torch.fx.node.map_arg(output.args, lambda node: node) in (((),), ([],), ()), key
+        assert graph() in ((), []), key
+
+
+def written_buffers(graph: nn.Module) -> set[str]:
+    """Names of the tensors that the program changes in place."""
+    names = set()
+    for node, operator in operators(graph):
+        if operator._schema.is_mutable:
+            assert operator._schema.name == "aten::index_put_", operator  # write_rows, and nothing else
+            target = node.args[0]
+            while target.op == "call_function":  # a second write to one buffer hangs on the first
+                assert target.target is operator, node
+                target = target.args[0]
+            assert target.op == "get_attr", node
+            names.add(target.target)
+    return names
+
+
+def test_every_state_tensor_is_written_in_place_and_nothing_else_is(exported):
+    """Inputs and weights are read only; a functional copy of a cache would not appear here at all."""
+    state = {spec.name for spec in state_table(exported.shape)}
+    written = {key: written_buffers(graph) for key, graph in exported.graphs.items()}
+    for key, names in written.items():
+        assert names <= {f"state.{name}" for name in state}, key
+    prefill = {name.removeprefix("state.") for name in written["prefill", 1]}
+    assert prefill == state - {"nextn_stream", "nextn_window"}
+    assert {name.removeprefix("state.") for name in written["round", 2]} == state - {"tokens"}
+    assert written["round", 2] == set().union(
+        *(written[name, 2] for name in ("verify", "accept", "draft_extend", "draft_step"))
+    )
+    assert not {spec.name for spec in input_table(exported.shape)} & state
+
+
+def test_programs_share_the_sessions_tensors(exported):
+    """One copy of weights and state for all graphs."""
+    owners = {"state": exported.state, "model": exported.model}
+    for graph in exported.graphs.values():
+        for name, buffer in graph.named_buffers():
+            owner, _, rest = name.partition(".")
+            if owner in owners and rest in dict(owners[owner].named_buffers()):
+                assert buffer.data_ptr() == owners[owner].get_buffer(rest).data_ptr(), name
+
+
+def requests_of(product, count: int) -> list[Request]:
+    lengths = [1, 4, 9, 17, 126, 2, 5, 33, 125, 3, 8, 6][:count]
+    return [
+        Request(product.oracle.prompt(length, seed=70 + index), 12, seed=index, temperature=0.8 * (index % 2))
+        for index, length in enumerate(lengths)
+    ]
+
+
+def results(requests: list[Request]) -> list[tuple[list[int], list[int], str | None]]:
+    return [(one.tokens, one.accept_lens, one.finish_reason) for one in requests]
+
+
+@pytest.mark.parametrize("phases", [False, True])
+def test_programs_equal_the_modules(product_of, exported, phases):
+    """Tokens, acceptance, and every buffer bit for bit, after a whole run.
+
+    https://github.com/vllm-project/vllm/issues/45425: captured graphs differed silently from eager code.
+    """
+    product = product_of("tiny")
+    for name, buffer in State(exported.shape).named_buffers():
+        exported.state.get_buffer(name).copy_(buffer)
+    state = State(exported.shape)
+    eager = Session(exported.shape, state, eager_graphs(exported.model, state, exported.shape), phases=phases)
+    expected = eager.generate(requests_of(product, 5))
+    found = exported.session(phases=phases).generate(requests_of(product, 5))
+    assert results(found) == results(expected)
+    for spec in state_table(exported.shape):
+        assert torch.equal(exported.state.get_buffer(spec.name), state.get_buffer(spec.name)), spec.name
+
+
+def test_speculative_programs_give_the_plain_programs_tokens(product_of, exported):
+    """The token sweep once more on what is lowered; a value frozen at export would show here.
+
+    https://github.com/NVIDIA/TensorRT-LLM/issues/17110: a length frozen at capture, acceptance unharmed.
+    """
+    product = product_of("tiny")
+    plain = exported.session(speculation=False).generate(requests_of(product, 12))
+    speculative = exported.session().generate(requests_of(product, 12))
+    assert [one.tokens for one in speculative] == [one.tokens for one in plain]
+    assert {len(one.tokens) for one in plain} == {12}

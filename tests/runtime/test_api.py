@@ -1,0 +1,238 @@
+"""`nextn.load(...).generate(...)` over the fake library."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import nextn
+from nextn.runtime.completion import Completion
+from nextn.runtime.contract.errors import ArtifactError, ExecutionError, RequestError, UsageError
+from nextn.runtime.contract.version import VERSION
+from nextn.runtime.generation import Delta
+from tests.runtime.artifacts import EOS
+
+ArtifactMaker = Callable[..., Path]
+
+
+def test_the_package_face_is_small() -> None:
+    assert nextn.__version__ == VERSION
+    assert issubclass(RequestError, nextn.NextnError)
+    assert {"NextnError", "__version__", "load"} <= set(dir(nextn))
+    with pytest.raises(AttributeError, match="nothing"):
+        nextn.nothing  # noqa: B018
+
+
+def test_text_in_text_out(artifact: ArtifactMaker) -> None:
+    with nextn.load(artifact()) as engine:
+        (completion,) = engine.generate("héllo ", max_new_tokens=10)
+    assert completion.text == "héllo hé"
+    assert completion.token_ids == tuple("héllo hé".encode())
+    assert completion.prompt_tokens == 7
+    assert completion.finish_reason == "length"
+    assert completion.accept_lens == (1, 2, 3, 4)
+    assert completion.metrics is not None
+    assert completion.metrics.num_rounds == 4
+
+
+@pytest.mark.parametrize(
+    ("prompts", "texts"),
+    [
+        ([65, 66], ["ABA"]),
+        ([[65], [66]], ["AAA", "BBB"]),
+        (["ab", "c"], ["aba", "ccc"]),
+        ([{"prompt": "ab", "max_new_tokens": 1}, "c"], ["a", "ccc"]),
+        ({"token_ids": [65]}, ["AAA"]),
+        ([], []),
+    ],
+)
+def test_prompts_come_in_many_forms(artifact: ArtifactMaker, prompts: object, texts: list[str]) -> None:
+    with nextn.load(artifact()) as engine:
+        completions = engine.generate(prompts, max_new_tokens=3)
+    assert [completion.text for completion in completions] == texts
+    assert [completion.id for completion in completions] == list(range(len(texts)))
+
+
+def test_completions_keep_the_order_of_the_prompts(artifact: ArtifactMaker) -> None:
+    lengths = (9, 1, 5, 2)
+    with nextn.load(artifact()) as engine:
+        prompts = [{"token_ids": [65], "max_new_tokens": length} for length in lengths]
+        completions = engine.generate(prompts)
+    assert [len(completion.token_ids) for completion in completions] == list(lengths)
+
+
+def test_eos_ends_the_text_unless_ignored(artifact: ArtifactMaker) -> None:
+    with nextn.load(artifact()) as engine:
+        (stopped,) = engine.generate([65, EOS], max_new_tokens=4)
+        (ignored,) = engine.generate([65, EOS], max_new_tokens=4, ignore_eos=True)
+    assert (stopped.text, stopped.token_ids, stopped.finish_reason) == ("A", (65, EOS), "stop")
+    assert (ignored.text, ignored.token_ids, ignored.finish_reason) == ("AA", (65, EOS) * 2, "length")
+
+
+def test_a_stop_string_across_rounds_cuts_text_and_ids(artifact: ArtifactMaker) -> None:
+    """Rounds are l | a | zy | "do": the stop needs three of them, and "o" is past it
+    (https://github.com/vllm-project/vllm/issues/23938, https://github.com/sgl-project/sglang/issues/23802)."""
+    with nextn.load(artifact()) as engine:
+        (completion,) = engine.generate("lazydog", max_new_tokens=50, stop="azyd")
+    assert completion.text == "l"
+    assert completion.token_ids == tuple(b"lazyd")
+    assert completion.finish_reason == "stop"
+    assert completion.accept_lens == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("max_new_tokens", "text", "reason"),
+    [(4, "lazy", "length"), (5, "l", "stop"), (6, "l", "stop")],
+    ids=["limit first", "both at once", "stop first"],
+)
+def test_stop_and_limit_in_one_round(
+    artifact: ArtifactMaker, max_new_tokens: int, text: str, reason: str
+) -> None:
+    """A limit must not mask a stop within it (https://github.com/sgl-project/sglang/issues/31599)."""
+    with nextn.load(artifact()) as engine:
+        (completion,) = engine.generate("lazydog", max_new_tokens=max_new_tokens, stop=["azyd"])
+    assert (completion.text, completion.finish_reason) == (text, reason)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "ids"),
+    [([65, 66, EOS, 67], "AB", 3), ([65, 66, 67, EOS], "A", 3)],
+    ids=["EOS first", "stop first"],
+)
+def test_stop_and_eos_in_either_order(
+    artifact: ArtifactMaker, prompt: list[int], text: str, ids: int
+) -> None:
+    with nextn.load(artifact()) as engine:
+        (completion,) = engine.generate(prompt, stop="BC")
+    assert (completion.text, completion.finish_reason) == (text, "stop")
+    assert completion.token_ids == tuple(prompt[:ids])
+
+
+def test_one_stopped_request_does_not_stop_the_others(artifact: ArtifactMaker) -> None:
+    with nextn.load(artifact()) as engine:
+        stopped, free = engine.generate([{"prompt": "abc", "stop": "ca"}, "xyz"], max_new_tokens=9)
+    assert (stopped.text, stopped.finish_reason) == ("ab", "stop")
+    assert (free.text, free.finish_reason) == ("xyzxyzxyz", "length")
+
+
+@pytest.mark.parametrize("stop", [(), ("\u6f22a",)])
+def test_deltas_add_up_to_the_text(artifact: ArtifactMaker, stop: tuple[str, ...]) -> None:
+    deltas: list[Delta] = []
+    with nextn.load(artifact()) as engine:
+        prompt = "a\U0001f469\u200d\U0001f467\u6f22"
+        (completion,) = engine.generate(prompt, max_new_tokens=31, stop=stop, on_delta=deltas.append)
+    assert "".join(delta.text or "" for delta in deltas) == completion.text
+    assert sum((delta.token_ids for delta in deltas), ()) == completion.token_ids
+    assert all("\ufffd" not in (delta.text or "") for delta in deltas[:-1])
+
+
+def test_a_delta_callback_can_abort_its_request(artifact: ArtifactMaker) -> None:
+    with nextn.load(artifact()) as engine:
+        aborted, other = engine.generate(
+            ["ab", "c"], max_new_tokens=6, on_delta=lambda delta: delta.request == 1
+        )
+    assert (aborted.finish_reason, aborted.token_ids) == ("abort", (97,))
+    assert (other.finish_reason, other.text) == ("length", "cccccc")
+
+
+def test_an_exception_in_a_delta_callback_comes_out_and_the_engine_survives(artifact: ArtifactMaker) -> None:
+    def fail(delta: Delta) -> bool:
+        raise ZeroDivisionError
+
+    with nextn.load(artifact()) as engine:
+        with pytest.raises(ZeroDivisionError):
+            engine.generate("ab", on_delta=fail)
+        assert engine.generate("ab", max_new_tokens=2)[0].text == "ab"
+
+
+def test_completions_are_reported_in_the_order_they_finish(artifact: ArtifactMaker) -> None:
+    reported: list[Completion] = []
+    with nextn.load(artifact()) as engine:
+        reader = engine.request_reader()
+        requests = [
+            reader.read({"token_ids": [65], "max_new_tokens": length}, default_id=name)
+            for name, length in (("long", 20), ("short", 2), ("shorter", 1))
+        ]
+        run = engine.run(requests, on_completion=reported.append)
+    assert [completion.id for completion in reported] == ["short", "shorter", "long"]
+    assert [completion.id for completion in run.completions] == ["long", "short", "shorter"]
+
+
+def test_each_run_has_its_own_figures(artifact: ArtifactMaker) -> None:
+    with nextn.load(artifact()) as engine:
+        requests = [engine.request_reader(max_new_tokens=11).read({"prompt": "a"}, 1)]
+        first, second = engine.run(requests).metrics, engine.run(requests).metrics
+    assert first.num_rounds == second.num_rounds == 4
+    assert second.generated_tokens == 11
+    assert second.acceptance.mean_acceptance_length == 2.5
+    assert second.num_draft_forwards.extend == 4
+    assert second.num_draft_forwards.step == 8
+    assert set(second.round_us) == {"graph_us", "host_us"}
+
+
+def test_no_speculation_means_k_is_zero(artifact: ArtifactMaker) -> None:
+    with nextn.load(artifact(), speculation=False) as engine:
+        run = engine.run([engine.request_reader(max_new_tokens=3).read({"prompt": "a"}, 1)])
+    assert run.completions[0].accept_lens == (1, 1)
+    assert run.metrics.acceptance.mean_acceptance_length == 1.0
+    assert run.metrics.acceptance.draft_acceptance_rate is None
+
+
+def test_phases_add_their_timings(artifact: ArtifactMaker) -> None:
+    with nextn.load(artifact(), phases=True) as engine:
+        metrics = engine.run([engine.request_reader(max_new_tokens=3).read({"prompt": "a"}, 1)]).metrics
+    assert {"verify_us", "accept_us", "extend_us", "step_us"} <= set(metrics.round_us)
+    with pytest.raises(UsageError, match="phases need speculation"):
+        nextn.load(artifact(num_steps=0), phases=True)
+
+
+def test_nothing_runs_if_one_request_is_bad(artifact: ArtifactMaker) -> None:
+    with nextn.load(artifact()) as engine:
+        with pytest.raises(RequestError, match=r"token_ids\[0\]"):
+            engine.generate([[1], [-1]])
+        with pytest.raises(RequestError, match="key temperature"):
+            engine.generate("a", temperature=-1)
+
+
+def test_an_artifact_without_a_tokenizer_gives_ids_only(artifact: ArtifactMaker) -> None:
+    deltas: list[Delta] = []
+    with nextn.load(artifact(tokenizer=False)) as engine:
+        (completion,) = engine.generate([1, 2], max_new_tokens=3, on_delta=deltas.append)
+    assert (completion.text, completion.token_ids) == (None, (1, 2, 1))
+    assert {delta.text for delta in deltas} == {None}
+
+
+def test_a_damaged_tokenizer_file_is_refused(artifact: ArtifactMaker) -> None:
+    folder = artifact()
+    with (folder / "tokenizer.json").open("r+") as file:
+        file.write(" ")
+    with pytest.raises(ArtifactError, match="tokenizer.json"):
+        nextn.load(folder)
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(ArtifactError, match="No such file"):
+        nextn.load(folder)
+
+
+def test_after_a_failed_graph_the_engine_raises_each_time(artifact: ArtifactMaker) -> None:
+    with nextn.load(artifact(knobs={"fake_fail": "graph"})) as engine:
+        for _ in range(2):
+            with pytest.raises(ExecutionError, match="graph round.b1 failed"):
+                engine.generate("a")
+
+
+def test_calls_from_several_threads_take_turns(artifact: ArtifactMaker) -> None:
+    texts: dict[str, str | None] = {}
+    with nextn.load(artifact(knobs={"fake_round_us": "1000"})) as engine:
+
+        def generate(prompt: str) -> None:
+            texts[prompt] = engine.generate(prompt, max_new_tokens=4)[0].text
+
+        threads = [threading.Thread(target=generate, args=(prompt,)) for prompt in "abc"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert texts == {"a": "aaaa", "b": "bbbb", "c": "cccc"}

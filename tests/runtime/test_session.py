@@ -1,0 +1,240 @@
+"""`Model` and `Session` over the fake library."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nextn.runtime.contract.errors import ArtifactError, ExecutionError, RequestError, UsageError
+from nextn.runtime.interruptible import run_interruptibly
+from nextn.runtime.model import Model
+from nextn.runtime.session import RoundTimes
+from tests.runtime.artifacts import EOS
+
+ArtifactMaker = Callable[..., Path]
+
+
+def test_an_opened_model_describes_itself(artifact: ArtifactMaker) -> None:
+    with Model(artifact()) as model:
+        assert (model.info.num_steps, model.info.slots, model.info.max_seq_len) == (3, 2, 512)
+        assert model.manifest.model.eos_token_ids == (EOS,)
+
+
+def test_a_missing_artifact_is_named(fake_library: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="absent"):
+        Model(tmp_path / "absent")
+
+
+def test_weights_are_verified_on_request(artifact: ArtifactMaker) -> None:
+    folder = artifact(knobs={"fake_weights": "damaged"})
+    Model(folder).close()
+    with pytest.raises(ArtifactError, match="weights body is damaged"):
+        Model(folder, verify_weights=True)
+
+
+def test_a_request_runs_to_its_end(artifact: ArtifactMaker) -> None:
+    with Model(artifact()) as model, model.session() as session:
+        first = session.submit([1, 2, 3], max_new_tokens=8)
+        second = session.submit([4, EOS], max_new_tokens=8)
+        assert session.result(first).finish_reason is None
+        assert session.run()
+        assert session.result(first).tokens == (1, 2, 3, 1, 2, 3, 1, 2)
+        assert session.result(first).accept_lens == (1, 2, 3, 4)
+        assert session.result(first).finish_reason == "length"
+        assert session.result(second).tokens == (4, EOS)
+        assert session.result(second).finish_reason == "stop"
+        assert [session.next_finished(), session.next_finished(), session.next_finished()] == [2, 1, None]
+        session.release(first)
+        with pytest.raises(UsageError, match="no such request"):
+            session.result(first)
+
+
+def test_prompts_longer_than_a_chunk_take_several_turns(artifact: ArtifactMaker) -> None:
+    with Model(artifact()) as model, model.session(slots=1) as session:
+        request = session.submit(range(20), max_new_tokens=2)
+        assert session.turn()
+        assert session.turn()
+        assert session.result(request).tokens == ()
+        assert not session.turn()
+        assert session.result(request).tokens == (0, 1)
+
+
+def test_counters_and_timings(artifact: ArtifactMaker) -> None:
+    with Model(artifact()) as model, model.session(round_samples=3) as session:
+        session.submit([1], max_new_tokens=11)
+        session.run()
+        metrics = session.metrics()
+        assert metrics.num_rounds == metrics.num_row_rounds == 4
+        assert metrics.num_accepted == 6
+        assert metrics.accepted_at_least == (3, 2, 1, 0, 0, 0, 0, 0)
+        assert session.round_times() == [RoundTimes(100, 2, 0, 0, 0, 0)] * 3
+        assert len(session.round_times(last=2)) == 2
+        assert session.round_times(last=0) == []
+
+
+def test_plain_decoding_accepts_one_token_a_round(artifact: ArtifactMaker) -> None:
+    with Model(artifact()) as model, model.session(speculation=False) as session:
+        request = session.submit([1, 2], max_new_tokens=4)
+        session.run()
+        assert session.result(request).accept_lens == (1, 1, 1)
+
+
+@pytest.mark.parametrize("prompt", [[-1], [300], [2**64 + 1], [1.5], []])
+def test_bad_prompts_are_refused_and_the_session_stays_usable(
+    artifact: ArtifactMaker, prompt: list[int]
+) -> None:
+    with Model(artifact()) as model, model.session() as session:
+        with pytest.raises(RequestError):
+            session.submit(prompt, max_new_tokens=4)
+        request = session.submit([7], max_new_tokens=2)
+        session.run()
+        assert session.result(request).tokens == (7, 7)
+
+
+def test_bad_session_values_are_refused(artifact: ArtifactMaker) -> None:
+    with Model(artifact()) as model, pytest.raises(UsageError, match="slots"):
+        model.session(slots=3)
+
+
+def test_a_failing_graph_raises(artifact: ArtifactMaker) -> None:
+    with Model(artifact(knobs={"fake_fail": "graph"})) as model, model.session() as session:
+        session.submit([1], max_new_tokens=2)
+        with pytest.raises(ExecutionError, match="graph round.b1 failed"):
+            session.run()
+
+
+def test_the_callback_sees_every_round_and_can_abort_one_request(artifact: ArtifactMaker) -> None:
+    with Model(artifact()) as model, model.session() as session:
+        aborted = session.submit([1, 2, 3], max_new_tokens=8)
+        kept = session.submit([4, 5], max_new_tokens=5)
+        rounds: dict[int, list[list[int]]] = {aborted: [], kept: []}
+
+        def take(request: int, tokens: list[int]) -> bool:
+            rounds[request].append(tokens)
+            return request == kept or len(rounds[request]) < 3
+
+        session.run(take)
+        assert rounds == {aborted: [[1], [2], [3, 1]], kept: [[4], [5], [4, 5], [4]]}
+        assert session.result(aborted).finish_reason == "abort"
+        assert session.result(kept).finish_reason == "length"
+
+
+@pytest.mark.parametrize("method", ["run", "turn"])
+def test_an_exception_in_the_callback_comes_out(artifact: ArtifactMaker, method: str) -> None:
+    with Model(artifact()) as model, model.session() as session:
+        session.submit([1], max_new_tokens=100)
+
+        def fail(request: int, tokens: list[int]) -> bool:
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            getattr(session, method)(fail)
+
+
+def test_state_is_seen_in_place_and_released_by_close(artifact: ArtifactMaker) -> None:
+    with Model(artifact()) as model:
+        session = model.session(slots=1)
+        view = session.state("ring")
+        assert len(view) == 3 * 4 * 8 * 4
+        assert not any(view)
+        session.submit([7], max_new_tokens=1)
+        session.run()
+        assert struct.unpack_from("2f", view, 8 * 4) == (7.0, -3.5)
+        with pytest.raises(UsageError, match="key nothing"):
+            session.state("nothing")
+        session.close()
+        with pytest.raises(ValueError, match="released"):
+            view[0]
+
+
+def test_closing_twice_is_harmless_and_use_after_close_is_refused(artifact: ArtifactMaker) -> None:
+    model = Model(artifact())
+    session = model.session()
+    model.close()
+    model.close()
+    session.close()
+    session.interrupt()
+    with pytest.raises(UsageError, match="session is closed"):
+        session.run()
+    with pytest.raises(UsageError, match="model is closed"):
+        model.session()
+
+
+def test_a_session_keeps_its_model_alive(artifact: ArtifactMaker) -> None:
+    session = Model(artifact()).session()
+    gc.collect()
+    request = session.submit([1], max_new_tokens=1)
+    session.run()
+    assert session.result(request).tokens == (1,)
+
+
+def test_other_threads_run_during_the_native_loop(artifact: ArtifactMaker) -> None:
+    with Model(artifact(knobs={"fake_round_us": "20000"})) as model, model.session() as session:
+        session.submit([1], max_new_tokens=40)
+        progress, stop = [0], threading.Event()
+
+        def count() -> None:
+            while not stop.is_set():
+                progress[0] += 1
+                time.sleep(0.001)
+
+        counter = threading.Thread(target=count)
+        counter.start()
+        session.run()
+        stop.set()
+        counter.join()
+        assert progress[0] > 50
+
+
+def test_interrupt_from_another_thread_ends_the_run(artifact: ArtifactMaker) -> None:
+    with Model(artifact(knobs={"fake_round_us": "5000"})) as model, model.session() as session:
+        request = session.submit([1], max_new_tokens=400)
+        timer = threading.Timer(0.05, session.interrupt)
+        timer.start()
+        assert not session.run()
+        timer.join()
+        assert session.result(request).finish_reason == "abort"
+        assert session.result(request).tokens
+
+
+def test_work_off_the_main_thread_stays_where_it_is() -> None:
+    seen: list[threading.Thread] = []
+    thread = threading.Thread(
+        target=lambda: run_interruptibly(lambda: seen.append(threading.current_thread()), lambda: None)
+    )
+    thread.start()
+    thread.join()
+    assert seen == [thread]
+
+
+def test_failures_of_interruptible_work_come_out() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run_interruptibly(lambda: 1 / 0, lambda: None)
+
+
+def test_ctrl_c_waits_for_the_work_to_end() -> None:
+    started, interrupted = threading.Event(), threading.Event()
+    ended: list[bool] = []
+
+    def work() -> None:
+        started.set()
+        interrupted.wait(10)
+        ended.append(True)
+
+    def press_ctrl_c() -> None:
+        started.wait(10)
+        signal.raise_signal(signal.SIGINT)
+
+    presser = threading.Thread(target=press_ctrl_c)
+    presser.start()
+    with pytest.raises(KeyboardInterrupt):
+        run_interruptibly(work, interrupted.set)
+    presser.join()
+    assert ended == [True]
