@@ -65,10 +65,10 @@ def declared_weights(config: ModelConfig, dtype: str, with_nextn: bool) -> Itera
 
 def _check_closed(key: str, program: ExportedProgram) -> None:
     signature = program.graph_signature
-    for label, names in (("argument", signature.user_inputs), ("result", signature.user_outputs)):
+    for label, names in (("arguments", signature.user_inputs), ("results", signature.user_outputs)):
         if names:
             raise ExecutionError(
-                f"graph {key} has an {label}", expected="none", found=", ".join(map(str, names))
+                f"graph {key} has {label}", expected="none", found=", ".join(map(str, names))
             )
 
 

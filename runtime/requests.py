@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -174,8 +173,9 @@ def _is_integer(value: object, low: int, high: int = INT64_MAX) -> bool:
 
 
 def _is_temperature(value: object) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value) and 0 <= value < TEMPERATURE_LIMIT  # type: ignore[arg-type,operator]
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return 0 <= value < TEMPERATURE_LIMIT
 
 
 def _is_stop(value: object) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +27,7 @@ class Recipe:
 
 
 RECIPES = {
-    "speculative": Recipe("tiny", ("--batch-sizes", "1,2", "--max-seq-len", "512", "--prefill-chunk", "16")),
+    "speculative": Recipe("tiny", ("--batch-sizes", "1,4", "--max-seq-len", "512", "--prefill-chunk", "16")),
     "plain": Recipe(
         "tiny", ("--speculative-num-steps", "0", "--max-seq-len", "512", "--prefill-chunk", "16")
     ),
@@ -57,13 +56,14 @@ class CompiledArtifacts:
         return self._made[name]
 
     def _compile(self, recipe: Recipe, output: Path) -> None:
-        command = [self._checkpoint(recipe.checkpoint), "-o", str(output), *recipe.options]
+        command = [self.checkpoint(recipe.checkpoint), "-o", str(output), *recipe.options]
         code = nextn_compile(command)
         if code == ExitCode.USAGE and output.exists():
             code = nextn_compile([*command, "--force"])
         assert code == ExitCode.OK, f"nextn-compile {' '.join(command)} failed"
 
-    def _checkpoint(self, name: str) -> str:
+    def checkpoint(self, name: str) -> str:
+        """The CHECKPOINT argument of a recipe's checkpoint; a shape case is written when first asked for."""
         if name not in CASES:
             return name
         folder = self._checkpoints / name
@@ -82,7 +82,7 @@ class CompiledArtifacts:
 @pytest.fixture(scope="session")
 def compiled_artifact(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Path]:
+) -> CompiledArtifacts:
     """`compiled_artifact(name)` -> folder of an artifact compiled by one of `RECIPES`."""
     exhaustive = request.config.option.markexpr != "not full"
     return CompiledArtifacts(

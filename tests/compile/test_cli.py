@@ -27,7 +27,7 @@ USAGE_FAULTS = {
     "demo --dry-run --dtype float16": "invalid choice: 'float16'",
     "demo --dry-run --batch-sizes 0": "expected 1..1024, found 0",
     "demo --dry-run --batch-sizes 1,": "integers separated by commas",
-    "demo --dry-run --batch-sizes -1": "expected one argument",
+    "demo --dry-run --batch-sizes -1": "found -1",
     "demo --dry-run --max-seq-len 1": "--max-seq-len is out of range",
     "demo --dry-run --max-seq-len 2049": "expected 2..2048, found 2049",
     "demo --dry-run --prefill-chunk 0": "--prefill-chunk is out of range",

@@ -13,10 +13,10 @@ LENGTH = 400
 """Crosses 4, 8, 128, W, W + n and 4 * index_topk; both sides are causal, so all prefixes are compared."""
 
 LOGITS_TOLERANCE = 1e-4
-"""Measured at most 1.4e-5, with logits up to 20: what summing in another order does to fp32."""
+"""Measured at most 1.8e-5, with logits up to 20: what summing in another order does to fp32."""
 
 STREAMS_TOLERANCE = 1e-4
-"""Measured at most 1.2e-5."""
+"""Measured at most 1.1e-5."""
 
 
 def assert_rows_agree(product, ids, chunk):

@@ -332,6 +332,15 @@ def test_hostile_weights(build: Build, folders: Callable[[], Path], fake_torch: 
         assert text in error and "weights.safetensors" in error, header
 
 
+def test_state_larger_than_memory(build: Build, copy: Path, fake_torch: str) -> None:
+    manifest = read_manifest(copy)
+    manifest["state"].append({"name": "sea", "rows_per_slot": 2**40, "row_width": 2**10, "dtype": "int64"})
+    write_manifest(copy, manifest)
+    opened, created = build.host(open_operation(copy, fake_torch), ("create", {}))
+    assert opened["status"] == OK
+    assert "cannot allocate state" in refusal(created, RUNTIME)
+
+
 def test_weights_body_is_hashed_on_request(build: Build, copy: Path, fake_torch: str) -> None:
     file = copy / "weights.safetensors"
     data = bytearray(file.read_bytes())

@@ -74,7 +74,8 @@ class Graph(nn.Module):
         out = torch.zeros(1, Result.WIDTH, dtype=torch.int64)
         out[:, Result.OUT.offset] = token
         out[:, Result.OUT_COUNT.offset] = emits.long()
-        out[:, Result.ACCEPTED.offset] = accepted
+        # A plain number here would become a literal tensor, which nobody could bind.
+        out[:, Result.ACCEPTED.offset] = torch.full((1,), accepted)
         out[:, Result.FINISHED.offset] = (remaining <= 0).long()
         result.index_put_((slot,), out)
 
@@ -137,7 +138,8 @@ def compile_graph(module: Graph, path: Path) -> None:
     shutil.copyfile(next(file for file in files if str(file).endswith(".so")), path)
 
 
-def tensor_entries(module: Graph) -> list[dict[str, Any]]:
+def tensor_entries(module: Graph, unused: str = "none") -> list[dict[str, Any]]:
+    """Manifest entries of the module's tensors but those whose name starts with `unused`."""
     entries = []
     for fqn, tensor in module.named_buffers():
         owner, name = fqn.split(".", 1)
@@ -145,7 +147,7 @@ def tensor_entries(module: Graph) -> list[dict[str, Any]]:
         kind = "weight" if owner == "model" else "input" if is_input else "state"
         dtype = str(tensor.dtype).removeprefix("torch.")
         entries.append({"name": name, "kind": kind, "dtype": dtype, "shape": list(tensor.shape)})
-    return entries
+    return [entry for entry in entries if not entry["name"].startswith(unused)]
 
 
 def main(folder: Path) -> None:
@@ -158,13 +160,16 @@ def main(folder: Path) -> None:
     )
     graphs = []
     with torch.no_grad():
-        for name, module in (("prefill", Prefill(model, state)), ("decode", Decode(model, state))):
+        for name, module, unused in (
+            ("prefill", Prefill(model, state), "slots_"),
+            ("decode", Decode(model, state), "prompt_"),
+        ):
             file = folder / f"graphs/{name}.b1.so"
             compile_graph(module, file)
             content = file.read_bytes()
             entry = {"name": name, "batch": 1, "rows": 1, "file": f"graphs/{file.name}"}
             entry |= {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-            graphs.append(entry | {"tensors": tensor_entries(module)})
+            graphs.append(entry | {"tensors": tensor_entries(module, unused)})
         tokens = eager_tokens(model)
     manifest = fake_artifact.manifest(0, graphs, weights)
     manifest["producer"]["torch"] = torch.__version__

@@ -8,18 +8,20 @@ the text: every way of reaching a position can be compared with the same referen
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from nextn.graphs.driver import Request
+from nextn.graphs.state import State
 from nextn.runtime.contract.blocks import Control
 from tests.rounds.product import Product
-from tests.rounds.readable_state import DRAFTING, Snapshot, assert_same_state, control_of, readable_state
+from tests.rounds.readable_state import DRAFTING, Snapshot, assert_same_state, readable_state
 
 LENGTH = 300
 BOUNDARIES = (*range(1, 10), *range(62, 67), *range(122, 134))
 """Around 4, 8 (also the window of most cases), 4 * index_topk = 64, and 128."""
 
-TOLERANCE = 1e-4
-"""Between two ways of reaching a position; the largest measured difference of any case is 2e-5."""
+TOLERANCE = 7e-5
+"""Between two ways of reaching a position; the largest measured difference of any case is 8e-6."""
 
 SEED, TEMPERATURE = 7, 0.8
 
@@ -66,7 +68,7 @@ class Script:
         expected = self.drafting(int(found["control"][0]), num_steps)
         assert_same_state(found, expected, tolerance)
 
-    def drafts(self, position: int, accepted: int, num_steps: int) -> torch.Tensor:
+    def drafts(self, position: int, accepted: int, num_steps: int) -> Tensor:
         """k drafts `[k]` for a round at `position` of which exactly `accepted` get accepted.
 
         The wrong token is followed by right ones, which must not be accepted behind it.
@@ -80,10 +82,7 @@ class Script:
         self.plain[int(snapshot["control"][0])] = snapshot
 
 
-def force_drafts(state: torch.nn.Module, slot: int, drafts: torch.Tensor) -> None:
+def force_drafts(state: State, slot: int, drafts: Tensor) -> None:
     """Replace the drafts that slot `slot` holds for its next round."""
     offset = Control.DRAFT.offset
     state.get_buffer("control")[slot, offset : offset + len(drafts)] = drafts
-
-
-__all__ = ["BOUNDARIES", "LENGTH", "TOLERANCE", "Script", "control_of", "force_drafts"]

@@ -17,7 +17,7 @@ from tests.rounds.readable_state import readable_state
 from tests.rounds.script import BOUNDARIES, Script
 
 LOGITS_TOLERANCE = 1e-4
-"""Logits reach 20 in fp32 and pass through every layer; the largest measured difference is 1.5e-5."""
+"""Logits reach 20 in fp32 and pass through every layer; the largest measured difference is 1.7e-5."""
 
 SMALL_CHUNKS = (1, 2, 3, 4, 5, 6, 7, 8, 16)
 LARGE_CHUNKS = (127, 128, 129, 160)
@@ -65,7 +65,7 @@ def test_state_after_every_chunk_of_a_long_prompt(script_of, name, chunk):
     assert positions == [*range(chunk, 133, chunk), 133]
 
 
-@chunks_of_cases((5, 16, *LARGE_CHUNKS), (16, 160))
+@chunks_of_cases((11, 16, *LARGE_CHUNKS), (16, 160))
 def test_prompt_lengths_around_every_boundary(script_of, name, chunk):
     """The padding of a partial chunk must reach no live row, wherever the prompt ends."""
     script = script_of(name)
@@ -81,7 +81,7 @@ def test_chunks_larger_than_every_ring(script_of, name, chunk):
 
 @case_names
 def test_logits_are_the_same_in_windows_of_any_width(product_of, script_of, name):
-    product, ids = product_of(name), tuple(script_of(name).tokens)
+    product, ids = product_of(name), tuple(script_of(name).tokens[:200])
     reference, reference_streams = product.target_rows(ids, len(ids))
     for width in (1, 4, 7, 9, 16, 127, 128, 129):
         logits, streams = product.target_rows(ids, width)

@@ -7,8 +7,7 @@
 namespace nextn {
 namespace {
 
-/** Graph code is compiled for one thread; kernels it calls in libtorch would take every core of the machine.
- */
+/** Graphs are compiled for one thread, but kernels they call in libtorch would take every core there is. */
 class SingleThread {
   public:
     explicit SingleThread(const TorchApi &torch) : torch_(torch) {
@@ -178,12 +177,12 @@ Result<Graph *> AotiBackend::load(const GraphInfo &info, const std::string &path
 Status AotiBackend::bind(Graph *graph, const TensorTable &tensors) {
     AotiGraph &target = static_cast<AotiGraph &>(*graph);
     std::vector<AotiConstant> constants;
-    for (const auto &[name, manifest_name] : target.constants()) {
-        const auto place = tensors.find(manifest_name);
-        if (place == tensors.end()) return runtime_error("no memory for a tensor").key(manifest_name);
-        const Result<AtenTensor *> handle = tensor_handle(manifest_name, place->second);
+    for (const auto &[inner_name, name] : target.constants()) {
+        const auto place = tensors.find(name);
+        if (place == tensors.end()) return runtime_error("no memory for a tensor").key(name);
+        const Result<AtenTensor *> handle = tensor_handle(name, place->second);
         NEXTN_RETURN_IF_ERROR(handle);
-        constants.push_back({name.c_str(), *handle});
+        constants.push_back({inner_name.c_str(), *handle});
     }
     return target.bind(constants);
 }
@@ -193,8 +192,10 @@ Result<AtenTensor *> AotiBackend::tensor_handle(const std::string &name, const B
     if (place != handles_.end()) return place->second.get();
     Shape strides(tensor.shape.size());
     int64_t stride = 1;
-    for (size_t i = strides.size(); i-- > 0; stride *= std::max<int64_t>(tensor.shape[i], 1))
+    for (size_t i = strides.size(); i-- > 0;) {
         strides[i] = stride;
+        stride *= std::max<int64_t>(tensor.shape[i], 1);
+    }
     AtenTensor *handle = nullptr;
     const int32_t failed = torch_.create_tensor_from_blob(
         tensor.data, static_cast<int64_t>(tensor.shape.size()), tensor.shape.data(), strides.data(), 0,
@@ -208,7 +209,7 @@ Status AotiBackend::replay(Graph *graph) {
     try {
         return static_cast<AotiGraph &>(*graph).run();
     } catch (const std::exception &error) {
-        return static_cast<AotiGraph &>(*graph).failure(error.what());
+        return runtime_error("graph failed").found(error.what());
     }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 namespace nextn {
+
 Result<GraphSet> GraphSet::load(const Model &model, const SessionMemory &memory, RoundMode mode,
                                 int64_t max_live) {
     GraphSet set;

@@ -11,6 +11,8 @@ namespace {
 
 constexpr int32_t max_round_samples = 1 << 24;
 
+static_assert(std::atomic<bool>::is_always_lock_free, "interrupt is called from signal handlers");
+
 Status check_params(const nextn_session_params &params, const Manifest &manifest) {
     if (params.slots < 0 || params.slots > manifest.slots) {
         return usage_error(concat("slots is ", params.slots, ", allowed: 0 .. ", manifest.slots));

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -38,7 +39,7 @@ class Settings:
     output: Path
     steps: int
     batches: int
-    threads: int = 2
+    cores: int = 2
     seed: int = 1
     muon_rate: float = 0.003
     adam_rate: float = 1e-3
@@ -63,10 +64,10 @@ def write_batch(stage1: Path, seed: str) -> Tensor:
     return generate(frozen_trunk(stage1), prompts, LENGTH - PROMPT)
 
 
-def write_text(settings: Settings) -> Tensor:
+def write_text(settings: Settings, pool: ProcessPoolExecutor) -> Tensor:
+    """[batches * BATCH, LENGTH] ids."""
     seeds = [f"on-policy-{settings.seed}-{number}" for number in range(settings.batches)]
-    with ProcessPoolExecutor(settings.threads) as pool:
-        return torch.cat(list(pool.map(write_batch, [settings.stage1] * settings.batches, seeds)))
+    return torch.cat(list(pool.map(write_batch, [settings.stage1] * settings.batches, seeds)))
 
 
 class Distiller:
@@ -129,21 +130,26 @@ class Distiller:
         torch.save({"model": self.model.state_dict()}, settings.output)
 
 
+def distil(settings: Settings, text: Tensor) -> None:
+    torch.set_num_threads(settings.cores)
+    torch.manual_seed(settings.seed)
+    Distiller(settings, text).run()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("stage1", type=Path)
     parser.add_argument("output", type=Path)
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--batches", type=int, default=6, help=f"{BATCH} prompts to continue each")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--batches", type=int, default=4, help=f"{BATCH} prompts to continue each")
+    parser.add_argument("--cores", type=int, default=2)
     settings = Settings(**vars(parser.parse_args()))
-    os.environ.update(ALLOCATOR)
-    torch.manual_seed(settings.seed)
+    os.environ.update(ALLOCATOR)  # read by the processes started below
     begun = time.time()
-    text = write_text(settings)
-    print(f"wrote {len(text)} rows of {LENGTH} ids in {time.time() - begun:.0f} seconds", flush=True)
-    torch.set_num_threads(settings.threads)
-    Distiller(settings, text).run()
+    with ProcessPoolExecutor(settings.cores, get_context("spawn")) as pool:
+        text = write_text(settings, pool)
+        print(f"wrote {len(text)} rows of {LENGTH} ids in {time.time() - begun:.0f} seconds", flush=True)
+        pool.submit(distil, settings, text).result()
 
 
 if __name__ == "__main__":

@@ -28,8 +28,6 @@ ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000", 
 WARM_UP_STEPS = 60
 FINAL_SCALE = 0.005
 INDEXER_EVERY = 8
-# Left alone the model reads far context through C4 only; steps without it teach it to read C128 as well.
-HIDING_FROM, HIDING_EVERY = 400, 4
 BALANCE_RATE = 0.003
 LOG_EVERY, SAVE_EVERY = 50, 50
 
@@ -61,7 +59,6 @@ class StepPlan:
     drafts: int
     sparse: bool
     indexer: bool
-    hidden_ratio: int
     scale: float
 
     @staticmethod
@@ -76,7 +73,6 @@ class StepPlan:
             drafts=drafts,
             sparse=progress >= settings.sparse_from,
             indexer=step % INDEXER_EVERY == 0,
-            hidden_ratio=4 if step > HIDING_FROM and step % HIDING_EVERY == 1 else 0,
             scale=min(1.0, (step + 1) / WARM_UP_STEPS) * decay + FINAL_SCALE,
         )
 
@@ -129,14 +125,10 @@ class Trainer:
         seed = f"{settings.seed}-{self.rank}-{self.step}"
         count = settings.ids_per_process // plan.length
         inputs, targets = sample_windows(self.corpus.train, count, plan.length, seed)
-        options = ForwardOptions(
-            sparse=plan.sparse,
-            hidden_ratio=plan.hidden_ratio,
-            indexer_losses=[] if plan.indexer else None,
-        )
+        options = ForwardOptions(sparse=plan.sparse, indexer_losses=[] if plan.indexer else None)
         streams, logits = self.model.trunk(inputs, options)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-        self.record("nll_without_c4" if plan.hidden_ratio else "nll", loss.item())
+        self.record("nll", loss.item())
         if options.indexer_losses:
             distillation = torch.stack(options.indexer_losses).sum()
             self.record("indexer", distillation.item())

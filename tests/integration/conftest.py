@@ -1,0 +1,97 @@
+"""Real artifacts in real sessions; every test here replays compiled graphs through libnextn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from nextn.graphs.config import ModelConfig
+from nextn.graphs.driver import Request, eager_graphs
+from nextn.graphs.driver import Session as EagerSession
+from nextn.graphs.model import Model as EagerModel
+from nextn.graphs.session_shape import SessionShape
+from nextn.graphs.state import State
+from nextn.runtime.model import Model
+from nextn.runtime.session import SessionResult
+from nextn.weights.pack import load_packed
+from tests.conftest import CompiledArtifacts
+from tests.oracles.case_oracle import random_prompt
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request, in the terms both sessions understand."""
+
+    prompt: tuple[int, ...]
+    max_new_tokens: int
+    temperature: float = 0.0
+    seed: int = 0
+
+
+def asks(vocab_size: int, count: int, *, longest: int, new_tokens: int, temperature: float) -> list[Ask]:
+    """Requests of mixed prompt lengths, each with its own seed."""
+    return [
+        Ask(random_prompt(vocab_size, 1 + (37 * i) % longest, i), new_tokens, temperature, seed=i)
+        for i in range(count)
+    ]
+
+
+def run_native(model: Model, requests: Sequence[Ask], **session_options: object) -> list[SessionResult]:
+    """All requests in one session of the compiled artifact, EOS ignored."""
+    with model.session(**session_options) as session:  # type: ignore[arg-type]
+        ids = [
+            session.submit(
+                ask.prompt,
+                max_new_tokens=ask.max_new_tokens,
+                temperature=ask.temperature,
+                seed=ask.seed,
+                ignore_eos=True,
+            )
+            for ask in requests
+        ]
+        assert session.run()
+        return [session.result(one) for one in ids]
+
+
+def eager_session(artifact: Path, **options: bool) -> EagerSession:
+    """An eager session over the artifact's own packed weights and shape."""
+    with Model(artifact) as model:
+        manifest = model.manifest
+    shape = SessionShape(
+        ModelConfig.from_dict(manifest.model.config),
+        manifest.target.dtype,
+        manifest.speculation.num_steps,
+        tuple(manifest.limits.batch_sizes),
+        manifest.limits.max_seq_len,
+        manifest.limits.prefill_chunk,
+    )
+    eager, state = EagerModel(shape), State(shape)
+    eager.load_weights(load_packed(artifact / manifest.weights.file))
+    return EagerSession(shape, state, eager_graphs(eager, state, shape), **options)
+
+
+def run_eager(artifact: Path, requests: Sequence[Ask], **options: bool) -> list[Request]:
+    """The same requests through the eager modules."""
+    with torch.no_grad():
+        return eager_session(artifact, **options).generate(
+            [
+                Request(ask.prompt, ask.max_new_tokens, seed=ask.seed, temperature=ask.temperature)
+                for ask in requests
+            ]
+        )
+
+
+@pytest.fixture(scope="module")
+def speculative(compiled_artifact: CompiledArtifacts) -> Path:
+    """k = 3, batch sizes 1 and 4, one layer of each kind."""
+    return compiled_artifact("speculative")
+
+
+@pytest.fixture(scope="module")
+def model(speculative: Path) -> Iterator[Model]:
+    with Model(speculative) as model:
+        yield model

@@ -1,0 +1,134 @@
+"""The architecture in the source tree: who imports whom, what is packaged, how large things are."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+
+PACKAGES = {
+    "nextn": "face",
+    "nextn.compile": "compile",
+    "nextn.graphs": "graphs",
+    "nextn.runtime": "runtime",
+    "nextn.weights": "weights",
+}
+
+CONTRACT = "nextn.runtime.contract"
+
+ALLOWED = {
+    "nextn": ("nextn.runtime",),
+    CONTRACT: (CONTRACT,),
+    "nextn.runtime": ("nextn.runtime",),
+    "nextn.graphs": ("nextn.graphs", CONTRACT),
+    "nextn.weights": ("nextn.weights", "nextn.graphs.config", CONTRACT),
+    "nextn.compile": ("nextn.compile", "nextn.graphs", "nextn.weights", CONTRACT, "nextn.runtime.native"),
+}
+"""Prefixes of the modules of ours that a package may import."""
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+
+
+def product_files() -> Iterator[tuple[str, Path]]:
+    """`(package, file)` of every Python file of the product; the demo's training scripts are data."""
+    for package, folder in PACKAGES.items():
+        for file in sorted((REPOSITORY / folder).rglob("*.py")):
+            relative = file.relative_to(REPOSITORY)
+            if relative.parts[:3] != ("weights", "demo", "training"):
+                yield (CONTRACT if relative.parts[:2] == ("runtime", "contract") else package), file
+
+
+def repository_files() -> list[Path]:
+    """Files that are, or would be, under version control."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("not a git work tree")
+    files = (REPOSITORY / line for line in listed.stdout.splitlines())
+    return [file for file in files if file.is_file()]
+
+
+FILES = list(product_files())
+NAMES = [str(file.relative_to(REPOSITORY)) for _, file in FILES]
+
+
+def imported_modules(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            yield node.module or ""
+
+
+def within(module: str, prefix: str) -> bool:
+    return module == prefix or module.startswith(f"{prefix}.")
+
+
+@pytest.mark.parametrize(("package", "file"), FILES, ids=NAMES)
+def test_imports_follow_the_arrows(package: str, file: Path) -> None:
+    for module in imported_modules(file):
+        top = module.partition(".")[0]
+        assert top not in ("compile", "graphs", "runtime", "weights", "face", "tests"), module
+        if top == "nextn":
+            assert any(within(module, prefix) for prefix in ALLOWED[package]), module
+        if package in (CONTRACT, "nextn.runtime", "nextn"):
+            assert top != "torch", f"{module}: an artifact replays where torch need not be imported"
+        if package == CONTRACT:
+            assert top in sys.stdlib_module_names or top == "nextn", module
+
+
+@pytest.mark.parametrize("module", ["nextn", "nextn.runtime.cli", "nextn.compile.arguments"])
+def test_importing_is_light(module: str) -> None:
+    """In a fresh interpreter none of these pulls in torch, and `nextn` pulls in nothing of its own."""
+    code = f"import {module}, sys; print([m for m in sys.modules if m == 'torch' or m.startswith('nextn.')])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = ast.literal_eval(run.stdout)
+    assert "torch" not in loaded
+    if module == "nextn":
+        assert loaded == []
+
+
+def test_every_folder_with_python_is_packaged() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    table = project["tool"]["scikit-build"]["wheel"]["packages"]
+    generated = {
+        entry["template-path"]: entry["path"] for entry in project["tool"]["scikit-build"]["generate"]
+    }
+    packaged = {folder: name.replace("/", ".") for name, folder in table.items()}
+    packaged |= {Path(path).parts[0]: Path(name).parts[0] for path, name in generated.items()}
+    assert packaged == {folder: name for name, folder in PACKAGES.items()}
+    folders = {file.relative_to(REPOSITORY).parts[0] for file in repository_files() if file.suffix == ".py"}
+    assert folders - {"tests", "examples", "benchmarks"} <= set(PACKAGES.values())
+    for folder in {file.parent for _, file in FILES}:
+        assert (folder / "__init__.py").is_file(), f"{folder} is no package"
+
+
+@pytest.mark.parametrize(("package", "file"), FILES, ids=NAMES)
+def test_files_and_functions_stay_small(package: str, file: Path) -> None:
+    text = file.read_text()
+    assert text.count("\n") <= MAX_FILE_LINES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= MAX_FUNCTION_LINES, f"{node.name} has {length} lines"
+
+
+TEXT_SUFFIXES = {".c", ".cpp", ".h", ".hpp", ".md", ".py", ".toml", ".txt", ""}
+MACHINE_PATH = re.compile(r"/(work|root|home|Users|tmp)/|/(opt|mnt)/[a-z]")
+
+
+def test_no_machine_paths() -> None:
+    for file in repository_files():
+        if file.suffix in TEXT_SUFFIXES and "third_party" not in file.parts:
+            found = MACHINE_PATH.search(file.read_text(errors="replace"))
+            assert found is None, f"{file}: {found.group() if found else ''}"
