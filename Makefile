@@ -10,15 +10,17 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_AR
 EXTRAS = $(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]], sep="\n")'
 
 PACKAGES := compile face graphs runtime weights
-# Folders too: an editable install knows the files that were there when it was made.
-SOURCES := pyproject.toml CMakeLists.txt $(shell find $(PACKAGES) third_party -type d -not -name __pycache__) \
-	$(shell find runtime/native third_party -type f)
+# An editable install knows the files that were there when it was made: the list changes when one comes or goes.
+FILE_LIST := build/python_files.txt
+$(shell mkdir -p build; find $(PACKAGES) -name '*.py' | sort > $(FILE_LIST).new; \
+	cmp -s $(FILE_LIST).new $(FILE_LIST) || mv $(FILE_LIST).new $(FILE_LIST))
+SOURCES := pyproject.toml CMakeLists.txt face/__init__.py $(FILE_LIST) $(shell find runtime/native third_party -type f)
 CPP_FILES := $(shell find runtime/native examples tests -name '*.cpp' -o -name '*.h' -o -name '*.hpp')
 
-.PHONY: demo test test-full lint clean
+.PHONY: demo test test-full bench lint clean
 
 demo: $(VENV)/nextn
-	$(BIN)/nextn-compile demo -o build/demo
+	$(BIN)/nextn-compile demo -o build/demo --force
 	$(BIN)/nextn-run build/demo --prompt "The " --max-new-tokens 120
 
 test: $(VENV)/nextn $(VENV)/test
@@ -26,6 +28,10 @@ test: $(VENV)/nextn $(VENV)/test
 
 test-full: $(VENV)/nextn $(VENV)/test
 	$(BIN)/pytest -m "full or not full" $(PYTEST_ARGS)
+
+bench: $(VENV)/nextn $(VENV)/test
+	$(BIN)/nextn-compile demo -o build/demo --force
+	$(BIN)/python benchmarks/demo.py build/demo
 
 lint: $(VENV)/nextn $(VENV)/test $(VENV)/lint
 	$(BIN)/ruff check .

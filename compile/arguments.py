@@ -81,7 +81,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=int, metavar="N", help="graphs compiled at once (default: by CPUs and memory)"
     )
     group.add_argument("--dry-run", action="store_true", help="print the plan and stop")
-    group.add_argument("--force", action="store_true", help="replace an existing artifact")
+    group.add_argument("--force", action="store_true", help="replace an artifact made from other inputs")
     group.add_argument("--json", action="store_true", help="print the plan or the summary as JSON")
     group.add_argument("--inspect", action="store_true", help="describe the checkpoint")
     group.add_argument("--check-finite", action="store_true", help="look for NaN and Inf in the checkpoint")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -14,9 +13,10 @@ import torch
 
 from nextn.compile.existing import GRAPHS_FOLDER, WEIGHTS_FILE, reusable
 from nextn.compile.golden import write_golden
+from nextn.compile.hashes import file_sha256, weights_hashes
 from nextn.compile.inputs import OPS, CompileInputs
 from nextn.compile.lower_cpu import WORKER_ENVIRONMENT
-from nextn.compile.partial import PartialArtifact, file_sha256
+from nextn.compile.partial import PartialArtifact
 from nextn.compile.plan import Plan, readable_bytes
 from nextn.compile.pool import WORKER_COMMAND, run_workers
 from nextn.compile.progress import Progress
@@ -68,7 +68,7 @@ def build_artifact(
     """Builds `output`, or finds it up to date.
 
     Args:
-        force: replace an artifact that is there.
+        force: replace an artifact that is there and was made from other inputs.
         worker_command: the program that compiles one graph.
 
     Raises UsageError if `output` may not be replaced, CheckpointError if the weights cannot be read,
@@ -151,18 +151,7 @@ class _Builder:
             output,
             extra=derived_constants(config),
         )
-        with open(output, "rb") as file:
-            header = file.read(8)
-            header += file.read(int.from_bytes(header, "little"))
-            body = hashlib.file_digest(file, "sha256").hexdigest()
-        return {
-            "file": WEIGHTS_FILE,
-            "bytes": output.stat().st_size,
-            "header_bytes": len(header),
-            "header_sha256": hashlib.sha256(header).hexdigest(),
-            "body_sha256": body,
-            "tensors": tensors,
-        }
+        return {"file": WEIGHTS_FILE, **asdict(weights_hashes(output)), "tensors": tensors}
 
     def _golden(self, weights: WeightsFile) -> FileRecord:
         made_from = f"{self._inputs.identity} {weights.body_sha256}"

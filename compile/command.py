@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
+import torch
 from rich.console import Console
 
 from nextn.compile.build import Summary, build_artifact
@@ -44,6 +45,9 @@ def compile_command(
             print_plan(plan, Console(highlight=False))
         return
     assert options.output is not None
+    # The golden runs are thousands of small operators: a second thread only adds waiting (40 times the
+    # seconds on a busy machine).
+    torch.set_num_threads(1)
     inputs = CompileInputs(checkpoint, shape, detect_toolchain(options.isa), command)
     summary = build_artifact(
         inputs,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nextn.compile.hashes import WeightsHashes, file_sha256, weights_hashes
 from nextn.compile.inputs import TOKENIZER_FILES, CompileInputs
-from nextn.compile.partial import file_sha256
 from nextn.runtime.contract.errors import ArtifactError, UsageError
 from nextn.runtime.contract.golden_format import GOLDEN_FILE
 from nextn.runtime.contract.manifest import MANIFEST_FILE, FileRecord, GraphRecord, Manifest, parse_manifest
@@ -36,19 +36,21 @@ def reusable(output: Path, inputs: CompileInputs, force: bool) -> Manifest | Non
             file=output,
             found=foreign[0] if foreign else f"no {MANIFEST_FILE}",
         )
-    if force:
-        return None
     try:
         path = output / MANIFEST_FILE
         manifest = parse_manifest(path.read_text(encoding="utf-8"), path)
         _check_files(output, manifest)
     except (ArtifactError, OSError, UnicodeDecodeError) as error:
+        if force:
+            return None
         raise UsageError(f"the output exists and is damaged; --force replaces it: {error}") from error
-    if not inputs.made(manifest):
-        raise UsageError(
-            "the output exists and was made from other inputs or options; --force replaces it", file=output
-        )
-    return manifest
+    if inputs.made(manifest):
+        return manifest
+    if force:
+        return None
+    raise UsageError(
+        "the output exists and was made from other inputs or options; --force replaces it", file=output
+    )
 
 
 def _check_files(output: Path, manifest: Manifest) -> None:
@@ -59,9 +61,7 @@ def _check_files(output: Path, manifest: Manifest) -> None:
             raise ArtifactError(
                 "file is damaged", file=output / record.file, expected=record.sha256, found=found
             )
-    weights = output / manifest.weights.file
-    size = weights.stat().st_size
-    if size != manifest.weights.bytes:
-        raise ArtifactError(
-            "file is damaged", file=weights, expected=f"{manifest.weights.bytes} bytes", found=size
-        )
+    weights = manifest.weights
+    recorded = WeightsHashes(weights.bytes, weights.header_bytes, weights.header_sha256, weights.body_sha256)
+    if weights_hashes(output / weights.file) != recorded:
+        raise ArtifactError("file is damaged", file=output / weights.file)

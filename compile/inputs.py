@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import nextn.weights
-from nextn.compile.partial import file_sha256
+from nextn.compile.hashes import file_sha256
 from nextn.compile.toolchain import Toolchain
 from nextn.graphs.ops.native_forms import CPU_KERNELS
 from nextn.graphs.session_shape import SessionShape
@@ -34,7 +34,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config
 _PLAIN_OPS = ("linear", "expert_mlp", "write_rows", "window_attention", "reduce_sum", "gather_argmax")
 
 OPS = {name: "plain" for name in _PLAIN_OPS} | {
-    operator.name().rpartition("nextn_")[2]: "native" for operator in CPU_KERNELS
+    operator._schema.name.rpartition("nextn_")[2]: "native" for operator in CPU_KERNELS
 }
 """The form of each op of the op layer in a CPU artifact; native ones are kernels of libnextn_ops."""
 

@@ -60,7 +60,7 @@ def run_workers(
     Args:
         scratch: folder for job files, logs and each worker's private caches.
         environment: added to the workers' environment.
-        command: the worker program, to which the path of a job file is added.
+        command: the worker program, to which a job file and this process's id are added.
 
     Raises ExecutionError naming the graph and the end of its log if a worker fails. Workers that still
     run are ended before this returns, whichever way it returns.
@@ -90,7 +90,7 @@ def _start(job: GraphJob, scratch: Path, environment: Mapping[str, str], command
     private = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"), "TMPDIR": str(temporary)}
     with open(log, "wb") as output:
         process = subprocess.Popen(
-            [*command, str(description)],
+            [*command, str(description), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

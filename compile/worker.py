@@ -1,4 +1,4 @@
-"""The process that compiles one graph: `python -m nextn.compile.worker JOB.json`.
+"""The process that compiles one graph: `python -m nextn.compile.worker JOB.json PARENT_PID`.
 
 A process of its own bounds the memory of a compile, keeps a compiler crash away from the other graphs,
 and lets several graphs compile at once.
@@ -10,6 +10,7 @@ import ctypes
 import dataclasses
 import hashlib
 import json
+import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -80,15 +81,18 @@ def run_job(job: GraphJob) -> None:
     job.description.write_text(json.dumps(record))
 
 
-def die_with_parent() -> None:
-    """A killed compile must not leave workers behind."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(parent: int) -> None:
+    """Ties this process to the one that started it: a killed compile must not leave workers behind."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("the compile that started this worker is gone")
 
 
 def main() -> int:
-    die_with_parent()
+    job, parent = sys.argv[1:]
+    die_with_parent(int(parent))
     try:
-        run_job(GraphJob.from_json(Path(sys.argv[1]).read_text()))
+        run_job(GraphJob.from_json(Path(job).read_text()))
     except NextnError as error:
         print(error, file=sys.stderr)
         return int(error.exit_code)

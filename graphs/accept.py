@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,7 +11,8 @@ from nextn.graphs.control import read_field, with_fields
 from nextn.runtime.contract.blocks import Control, Result
 
 
-class Emission(NamedTuple):
+@dataclass(frozen=True)
+class Emission:
     """What a request emits: all int64 `[B]`; `last` is the new bonus token."""
 
     count: Tensor

@@ -155,7 +155,7 @@ def exported_graphs(
     model: Model, state: State, shape: SessionShape, keys: Sequence[GraphKey] | None = None
 ) -> dict[GraphKey, nn.Module]:
     """The same graphs through `torch.export`: the programs that are lowered, run eagerly."""
-    programs = {}
+    programs: dict[GraphKey, nn.Module] = {}
     for key in keys or graph_keys(shape):
         module = build_graph(*key, model, state, shape)
         programs[key] = torch.export.export(module, (), strict=False).module(check_guards=False)

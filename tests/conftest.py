@@ -56,10 +56,8 @@ class CompiledArtifacts:
         return self._made[name]
 
     def _compile(self, recipe: Recipe, output: Path) -> None:
-        command = [self.checkpoint(recipe.checkpoint), "-o", str(output), *recipe.options]
+        command = [self.checkpoint(recipe.checkpoint), "-o", str(output), "--force", *recipe.options]
         code = nextn_compile(command)
-        if code == ExitCode.USAGE and output.exists():
-            code = nextn_compile([*command, "--force"])
         assert code == ExitCode.OK, f"nextn-compile {' '.join(command)} failed"
 
     def checkpoint(self, name: str) -> str:

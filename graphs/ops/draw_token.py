@@ -7,8 +7,8 @@ speculative output equals plain output token for token at equal seed.
 The hash is built from int64 add, multiply and remainder only (GE has no xor or shift), with operands
 below 2**31 so that no product overflows. x -> x**5 permutes the residues modulo the prime 2**31 - 1.
 
-One operator, `nextn::nextn_draw_token`: the CPU lowering binds it to a kernel in libnextn_ops, which skips the
-noise of greedy rows; the others decompose it into the plain form.
+One operator, `nextn::nextn_draw_token`: the CPU lowering binds it to a kernel in libnextn_ops, which skips
+the noise of greedy rows; the others decompose it into the plain form.
 """
 
 from __future__ import annotations

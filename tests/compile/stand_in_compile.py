@@ -12,8 +12,11 @@ WORKER = (sys.executable, str(Path(__file__).with_name("stand_in_worker.py")))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    # Swaps the default of the last parameter, the worker command.
-    with mock.patch.object(compile_command, "__defaults__", (WORKER,)):
+    # Swaps the default of the last parameter, the worker command; and golden runs need not be long.
+    with (
+        mock.patch.object(compile_command, "__defaults__", (WORKER,)),
+        mock.patch("nextn.compile.golden.NEW_TOKENS", 2),
+    ):
         return cli.main(arguments)
 
 

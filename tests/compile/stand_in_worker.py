@@ -15,7 +15,7 @@ from nextn.compile.worker import GraphJob, die_with_parent
 
 
 def main() -> int:
-    die_with_parent()
+    die_with_parent(int(sys.argv[2]))
     behaviour = json.loads(os.environ.get("NEXTN_STAND_IN", "{}"))
     job = GraphJob.from_json(Path(sys.argv[1]).read_text())
     chosen = behaviour.get("only", job.key) == job.key

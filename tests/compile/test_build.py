@@ -74,10 +74,11 @@ def test_the_manifest_agrees_with_the_weights_file(artifact: Path) -> None:
 
 def test_the_same_compile_again_is_up_to_date(artifact: Path, compile_to: Run) -> None:
     before = (artifact / "manifest.json").read_bytes()
-    again = compile_to(artifact, "--json")
-    assert again.code == 0, again.err
-    summary = json.loads(again.out)
-    assert summary["up_to_date"] and summary["graphs_compiled"] == 0
+    for options in ((), ("--force",)):
+        again = compile_to(artifact, "--json", *options)
+        assert again.code == 0, again.err
+        summary = json.loads(again.out)
+        assert summary["up_to_date"] and summary["graphs_compiled"] == 0
     assert (artifact / "manifest.json").read_bytes() == before
 
 
@@ -104,8 +105,11 @@ def test_a_changed_weight_is_noticed(
     assert compile_to(artifact, source=other).code == 2
 
 
-def test_a_damaged_artifact_is_replaced_only_by_force(artifact: Path, compile_to: Run) -> None:
-    (artifact / "graphs" / "round.b1.so").write_bytes(b"other")
+@pytest.mark.parametrize("file", ["graphs/round.b1.so", "weights.safetensors", "manifest.json"])
+def test_a_damaged_artifact_is_replaced_only_by_force(artifact: Path, compile_to: Run, file: str) -> None:
+    with open(artifact / file, "r+b") as damaged:
+        damaged.seek(-1, 2)
+        damaged.write(b"?")
     refused = compile_to(artifact)
     assert refused.code == 2 and "damaged" in refused.err
     assert compile_to(artifact, "--force").code == 0
@@ -170,10 +174,7 @@ def test_a_killed_compile_takes_its_workers_along(tmp_path: Path, start_compile:
     worker = wait_for_child(process.pid)
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 20
-    while is_running(worker):
-        assert time.monotonic() < deadline, "the worker outlived its compile"
-        time.sleep(0.05)
+    wait_for_end(worker)
 
 
 def test_an_interrupt_says_how_to_continue(tmp_path: Path, start_compile: Start) -> None:
@@ -183,7 +184,7 @@ def test_an_interrupt_says_how_to_continue(tmp_path: Path, start_compile: Start)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "run the same command again" in err
-    assert not is_running(worker)
+    wait_for_end(worker)
     assert not (tmp_path / "artifact").exists()
 
 
@@ -237,6 +238,13 @@ def wait_for_child(pid: int) -> int:
                 return child
         time.sleep(0.05)
     raise AssertionError("no worker started")
+
+
+def wait_for_end(pid: int) -> None:
+    deadline = time.monotonic() + 20
+    while is_running(pid):
+        assert time.monotonic() < deadline, "the worker outlived its compile"
+        time.sleep(0.05)
 
 
 def is_running(pid: int) -> bool:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
+
 from nextn.graphs.ops.doubly_stochastic import doubly_stochastic_plain
 from nextn.graphs.ops.draw_token import draw_token_plain
 from nextn.graphs.ops.native_forms import CPU_KERNELS, PLAIN_FORMS
 from nextn.graphs.ops.top_entries import top_entries_plain
 from nextn.runtime.contract.blocks import TEMPERATURE_ONE
-from torch import Tensor
-
 from tests.oracles import token_draw
 
 from .conftest import Build

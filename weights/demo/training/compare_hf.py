@@ -30,8 +30,10 @@ def main() -> None:
     _, actual = load_release(folder).trunk(ids, ForwardOptions())
     rows = (expected - actual).abs().amax(-1).flatten()  # [windows * length]
     above = int((rows > TOLERANCE).sum())
-    print(f"largest difference {rows.max():.2e}, median row {rows.median():.2e}, "
-          f"logit deviation {expected.std():.2f}, rows above {TOLERANCE}: {above} of {len(rows)}")
+    print(
+        f"largest difference {rows.max():.2e}, median row {rows.median():.2e}, "
+        f"logit deviation {expected.std():.2f}, rows above {TOLERANCE}: {above} of {len(rows)}"
+    )
     if above:
         raise SystemExit("the exported trunk and Hugging Face disagree")
 

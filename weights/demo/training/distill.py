@@ -30,12 +30,12 @@ ON_POLICY_SHARE = 0.85
 HARD_SHARE = 0.5  # weight of the trunk's argmax against its whole distribution
 UNREACHABLE_WEIGHT = 0.2  # rows that serving cannot reach: an earlier token was not the trunk's choice
 WARM_UP_STEPS = 20
-LOG_EVERY = 50
+LOG_EVERY = 25
 
 
 @dataclass
 class Settings:
-    stage1: Path
+    source: Path
     output: Path
     steps: int
     batches: int
@@ -45,10 +45,10 @@ class Settings:
     adam_rate: float = 1e-3
 
 
-def frozen_trunk(stage1: Path) -> DemoModel:
+def frozen_trunk(source: Path) -> DemoModel:
     """Everything rounded except the draft layer, whose masters keep full precision until the export."""
     model = DemoModel()
-    model.load_state_dict(torch.load(stage1)["model"])
+    model.load_state_dict(torch.load(source)["model"])
     draft = {name: value.clone() for name, value in model.mtp.state_dict().items()}
     round_to_release(model)
     model.mtp.load_state_dict(draft)
@@ -57,23 +57,23 @@ def frozen_trunk(stage1: Path) -> DemoModel:
     return model
 
 
-def write_batch(stage1: Path, seed: str) -> Tensor:
+def write_batch(source: Path, seed: str) -> Tensor:
     """Prompts from the training text and the trunk's continuation, [BATCH, LENGTH]."""
     torch.set_num_threads(1)
     prompts, _ = sample_windows(load_corpus().train, BATCH, PROMPT, seed)
-    return generate(frozen_trunk(stage1), prompts, LENGTH - PROMPT)
+    return generate(frozen_trunk(source), prompts, LENGTH - PROMPT)
 
 
 def write_text(settings: Settings, pool: ProcessPoolExecutor) -> Tensor:
     """[batches * BATCH, LENGTH] ids."""
     seeds = [f"on-policy-{settings.seed}-{number}" for number in range(settings.batches)]
-    return torch.cat(list(pool.map(write_batch, [settings.stage1] * settings.batches, seeds)))
+    return torch.cat(list(pool.map(write_batch, [settings.source] * settings.batches, seeds)))
 
 
 class Distiller:
     def __init__(self, settings: Settings, text: Tensor):
         self.settings, self.text, self.corpus = settings, text, load_corpus()
-        self.model = frozen_trunk(settings.stage1)
+        self.model = frozen_trunk(settings.source)
         self.optimizer = Optimizer(self.model, settings.muon_rate, settings.adam_rate)
         self.random = random.Random(settings.seed)
         self.reached: dict[int, float] = defaultdict(float)
@@ -131,18 +131,19 @@ class Distiller:
 
 
 def distil(settings: Settings, text: Tensor) -> None:
-    torch.set_num_threads(settings.cores)
+    torch.set_num_threads(1)
     torch.manual_seed(settings.seed)
     Distiller(settings, text).run()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("stage1", type=Path)
+    parser.add_argument("source", type=Path)
     parser.add_argument("output", type=Path)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--batches", type=int, default=4, help=f"{BATCH} prompts to continue each")
-    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--batches", type=int, default=2, help=f"{BATCH} prompts to continue each")
+    parser.add_argument("--cores", type=int, default=2, help="processes that write text")
+    parser.add_argument("--seed", type=int, default=1)
     settings = Settings(**vars(parser.parse_args()))
     os.environ.update(ALLOCATOR)  # read by the processes started below
     begun = time.time()

@@ -55,12 +55,17 @@ def main() -> None:
     if not arguments.without_ablations:
         print("held-out NLL in nats per byte: everywhere, second half of the window (change)")
         for name, (nll, change) in ablation_table(model, corpus).items():
-            print(f"{name}: {nll.everywhere:.4f} ({change.everywhere:+.4f}), "
-                  f"{nll.second_half:.4f} ({change.second_half:+.4f})", flush=True)
+            print(
+                f"{name}: {nll.everywhere:.4f} ({change.everywhere:+.4f}), "
+                f"{nll.second_half:.4f} ({change.second_half:+.4f})",
+                flush=True,
+            )
     chosen = prompts.encode(prompts.sample_prompts(seed=arguments.seed))
     texts = write_texts(model, chosen, NEW_TOKENS, DRAFTS)
-    print(f"{len(chosen)} prompts of {chosen.shape[1]} ids, at most {NEW_TOKENS} new; "
-          f"incremental and whole-pass choices differ at {texts.disagreements} positions")
+    print(
+        f"{len(chosen)} prompts of {chosen.shape[1]} ids, at most {NEW_TOKENS} new; "
+        f"incremental and whole-pass choices differ at {texts.disagreements} positions"
+    )
     report_drafter("NextN", texts, texts.drafts)
     report_drafter("repeat the last token", texts, repeat_last(texts, DRAFTS))
     report_drafter("bigram table", texts, bigram_chain(texts, DRAFTS, corpus.train, model.config.vocab_size))
