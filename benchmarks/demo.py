@@ -26,12 +26,13 @@ from nextn.compile.inputs import checkpoint_folder
 from nextn.runtime.model import Model
 
 HOST_ROUNDS = 10_000
+START_TOKEN = 257
 
 
 def held_out_prompts(count: int) -> list[list[int]]:
-    """Byte ids of the demo's held-out prompts."""
+    """The demo's held-out prompts as it was trained to read them: the start token, then bytes."""
     lines = (checkpoint_folder("demo") / "prompts.jsonl").read_text().splitlines()[:count]
-    return [list(json.loads(line)["text"].encode()) for line in lines]
+    return [[START_TOKEN, *json.loads(line)["text"].encode()] for line in lines]
 
 
 def compare(

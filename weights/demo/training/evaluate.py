@@ -46,7 +46,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=RELEASE)
     parser.add_argument("--seed", type=int, default=prompts.SEED, help="another seed draws fresh prompts")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--without-ablations", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
