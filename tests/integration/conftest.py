@@ -30,18 +30,21 @@ class Ask:
     max_new_tokens: int
     temperature: float = 0.0
     seed: int = 0
+    ignore_eos: bool = True
 
 
-def asks(vocab_size: int, count: int, *, longest: int, new_tokens: int, temperature: float) -> list[Ask]:
-    """Requests of mixed prompt lengths, each with its own seed."""
+def asks(
+    vocab_size: int, count: int, *, longest: int, new_tokens: int, temperature: float, first: int = 0
+) -> list[Ask]:
+    """Requests number `first` and following: mixed prompt lengths, each with its own text and seed."""
     return [
         Ask(random_prompt(vocab_size, 1 + (37 * i) % longest, i), new_tokens, temperature, seed=i)
-        for i in range(count)
+        for i in range(first, first + count)
     ]
 
 
 def run_native(model: Model, requests: Sequence[Ask], **session_options: object) -> list[SessionResult]:
-    """All requests in one session of the compiled artifact, EOS ignored."""
+    """All requests in one session of the compiled artifact."""
     with model.session(**session_options) as session:  # type: ignore[arg-type]
         ids = [
             session.submit(
@@ -49,7 +52,7 @@ def run_native(model: Model, requests: Sequence[Ask], **session_options: object)
                 max_new_tokens=ask.max_new_tokens,
                 temperature=ask.temperature,
                 seed=ask.seed,
-                ignore_eos=True,
+                ignore_eos=ask.ignore_eos,
             )
             for ask in requests
         ]
@@ -76,13 +79,20 @@ def eager_session(artifact: Path, **options: bool) -> EagerSession:
 
 def run_eager(artifact: Path, requests: Sequence[Ask], **options: bool) -> list[Request]:
     """The same requests through the eager modules."""
-    with torch.no_grad():
-        return eager_session(artifact, **options).generate(
-            [
-                Request(ask.prompt, ask.max_new_tokens, seed=ask.seed, temperature=ask.temperature)
-                for ask in requests
-            ]
+    session = eager_session(artifact, **options)
+    eos = session.shape.config.eos_token_ids
+    made = [
+        Request(
+            ask.prompt,
+            ask.max_new_tokens,
+            () if ask.ignore_eos else eos,
+            seed=ask.seed,
+            temperature=ask.temperature,
         )
+        for ask in requests
+    ]
+    with torch.no_grad():
+        return session.generate(made)
 
 
 @pytest.fixture(scope="module")

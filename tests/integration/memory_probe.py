@@ -6,10 +6,12 @@ host, by libnextn.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
 from pathlib import Path
 
+from nextn.runtime.library import find_torch_library
 from nextn.runtime.model import Model
 
 
@@ -27,9 +29,10 @@ def kilobytes(field: str, mapping: str = "") -> int:
 
 def main() -> None:
     artifact = Path(sys.argv[1])
+    # libtorch's own start-up makes 58 MB of operator tables, with or without us.
+    ctypes.CDLL(str(find_torch_library()), ctypes.RTLD_GLOBAL)
+    before = kilobytes("Anonymous")
     with Model(artifact) as model:
-        # libtorch's own start-up, 58 MB of operator tables, is behind us here.
-        before = kilobytes("Anonymous")
         modes = ({}, {"phases": True}, {"speculation": False})
         sessions = [model.session(**mode) for mode in modes]
         for session in sessions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,15 +20,35 @@ MARGIN = 1e-4
 """Draws closer than this may fall either way; none of the prompts below has one."""
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_speculative_tokens_equal_plain_tokens(model: Model, temperature: float) -> None:
-    """200 prompts in all, in batches of four and, a third of them, alone."""
-    requests = asks(model.info.vocab_size, 100, longest=LONGEST, new_tokens=24, temperature=temperature)
+@pytest.mark.parametrize(("temperature", "first"), [(0.0, 0), (0.8, 1000)])
+def test_speculative_tokens_equal_plain_tokens(model: Model, temperature: float, first: int) -> None:
+    """100 prompts at each temperature, in batches of four and alone."""
+    requests = asks(
+        model.info.vocab_size, 100, longest=LONGEST, new_tokens=24, temperature=temperature, first=first
+    )
     plain = [result.tokens for result in run_native(model, requests, speculation=False)]
-    together = [result.tokens for result in run_native(model, requests)]
-    assert together == plain
-    alone = [run_native(model, [ask], slots=1)[0].tokens for ask in requests[::3]]
-    assert alone == plain[::3]
+    assert [result.tokens for result in run_native(model, requests)] == plain
+    assert [result.tokens for result in run_native(model, requests, slots=1)] == plain
+
+
+def test_eos_inside_an_accepted_window(speculative: Path, model: Model) -> None:
+    """https://github.com/huggingface/transformers/issues/47912: output ends at EOS, whatever was accepted."""
+    requests = [
+        replace(ask, ignore_eos=False)
+        for ask in asks(model.info.vocab_size, 120, longest=40, new_tokens=60, temperature=1.0, first=5000)
+    ]
+    results = run_native(model, requests)
+    plain = run_native(model, requests, speculation=False)
+    eager = run_eager(speculative, requests[:12])
+    assert [(one.tokens, one.finish_reason) for one in results] == [
+        (one.tokens, one.finish_reason) for one in plain
+    ]
+    assert [tuple(one.tokens) for one in eager] == [one.tokens for one in results[:12]]
+    stopped = [one for one in results if one.finish_reason == "stop"]
+    eos = model.manifest.model.eos_token_ids
+    assert all(one.tokens[-1] in eos and not set(one.tokens[:-1]) & set(eos) for one in stopped)
+    trimmed = [one for one in stopped if 1 + sum(one.accept_lens) > len(one.tokens)]
+    assert len(trimmed) >= 3, "EOS must fall inside accepted windows, not only at their ends"
 
 
 def test_phases_equal_round(model: Model) -> None:

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from .config import BOS, EOS, PAD
 
@@ -28,6 +28,10 @@ def build() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(text, special=True) for text in SPECIALS.values()])
+    # Every training text, and every prompt acceptance was measured on, begins with the start token.
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{SPECIALS[BOS]} $A", special_tokens=[(SPECIALS[BOS], BOS)]
+    )
     return tokenizer
 
 
@@ -35,7 +39,7 @@ def write(folder: Path, longest: int) -> None:
     build().save(str(folder / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "add_bos_token": False,
+        "add_bos_token": True,
         "add_eos_token": False,
         "bos_token": SPECIALS[BOS],
         "eos_token": SPECIALS[EOS],
