@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,11 @@ REPOSITORY = Path(__file__).parents[1]
 
 GRAPH_BUDGET = 24
 """Compiled graphs that `make test` may need; each takes most of a minute when nothing is cached."""
+
+
+def pytest_configure() -> None:
+    """Tests send Ctrl-C to children, which would ignore it if a shell started pytest in the background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True)
