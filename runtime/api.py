@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -69,6 +69,9 @@ class Engine:
         self._slots = slots
         self._session: Session | None = None
         self._one_call = threading.Lock()
+        self._generation: Generation | None = None
+        self._closed = False
+        self._threads: set[int] = set()  # of the call in progress: its caller's and its worker's
 
     def generate(
         self,
@@ -128,12 +131,31 @@ class Engine:
 
         A request the session refuses becomes a completion with `error`. Raises what `generate` does.
         """
+        self._refuse_own_callback()
         with self._one_call:
-            return self._run(requests, on_delta, on_completion)
+            self._threads = {threading.get_ident()}
+            try:
+                return self._run(requests, on_delta, on_completion)
+            finally:
+                self._generation, self._threads = None, set()
 
     def close(self) -> None:
-        self._discard_session()
-        self.model.close()
+        """Ends a call in progress on another thread after its current turn, then frees everything.
+
+        Raises UsageError in a callback of the engine's own call.
+        """
+        self._refuse_own_callback()
+        self._closed = True
+        generation = self._generation
+        if generation is not None:
+            generation.interrupt()
+        with self._one_call:
+            self._discard_session()
+            self.model.close()
+
+    def _refuse_own_callback(self) -> None:
+        if threading.get_ident() in self._threads:
+            raise UsageError("called from a callback of the same engine")
 
     def __enter__(self) -> Engine:
         return self
@@ -161,11 +183,19 @@ class Engine:
             on_delta=on_delta,
             on_completion=on_completion,
         )
+        self._generation = generation
+
+        def work() -> bool:
+            self._threads.add(threading.get_ident())
+            return generation.run(requests)
+
         before = session.metrics()
         started = time.perf_counter()
         try:
-            if not run_interruptibly(lambda: generation.run(requests), generation.interrupt):
-                raise KeyboardInterrupt
+            if not run_interruptibly(work, generation.interrupt):
+                raise (
+                    UsageError("the engine was closed during the call") if self._closed else KeyboardInterrupt
+                )
         except BaseException:
             # What is left in the session after a failure is unknown; the next run gets a new one.
             self._discard_session()
@@ -198,8 +228,11 @@ class Engine:
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Any]:
     if isinstance(prompts, str | Mapping):
         return [prompts]
-    ids = bool(prompts) and all(isinstance(item, int) for item in prompts)
-    return [prompts] if ids else prompts
+    if not isinstance(prompts, Iterable):
+        raise RequestError("bad prompts", expected="text, token ids, or a list", found=type(prompts).__name__)
+    items: list[Any] = list(prompts)  # an iterator can be looked at only once
+    ids = bool(items) and all(isinstance(item, int) for item in items)
+    return [items] if ids else items
 
 
 def _fields(prompt: Any) -> Mapping[str, Any]:

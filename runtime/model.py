@@ -105,7 +105,12 @@ class Model:
         return session
 
     def close(self) -> None:
-        """Closes the model's sessions, then the model. Closing twice is harmless."""
+        """Closes the model's sessions, then the model. Closing twice is harmless.
+
+        Raises UsageError, and closes nothing, while a session runs.
+        """
+        for session in list(self._sessions):
+            session.check_idle()
         for session in list(self._sessions):
             session.close()
         self._close()

@@ -180,7 +180,12 @@ def _is_temperature(value: object) -> bool:
 
 def _is_stop(value: object) -> bool:
     stops = [value] if isinstance(value, str) else value
-    return isinstance(stops, list | tuple) and all(isinstance(stop, str) and stop for stop in stops)
+    return isinstance(stops, list | tuple) and all(map(_is_stop_string, stops))
+
+
+def _is_stop_string(value: object) -> bool:
+    # A lone surrogate is no text: generated text can never contain it.
+    return isinstance(value, str) and value != "" and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 _EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -201,4 +206,6 @@ def _shown(value: object) -> str:
         text = json.dumps(value)
     except (TypeError, ValueError):
         text = repr(value)
+    except RecursionError:
+        text = f"a {type(value).__name__} nested too deep"
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
@@ -88,6 +89,7 @@ class Session:
         self._round_samples = round_samples
         self._close = weakref.finalize(self, library.nextn_session_destroy, handle)
         self._views: list[memoryview] = []
+        self._run_lock = threading.Lock()
 
     @property
     def _handle(self) -> ctypes.c_void_p:
@@ -198,11 +200,21 @@ class Session:
         return view
 
     def close(self) -> None:
-        """Frees the state. Raises BufferError if an array still uses a state view."""
+        """Frees the state.
+
+        Raises UsageError during a run, whose callbacks and threads still use it, and BufferError if an
+        array still uses a state view.
+        """
+        self.check_idle()
         while self._views:
             self._views[-1].release()
             self._views.pop()
         self._close()
+
+    def check_idle(self) -> None:
+        """Raises UsageError while a run is in progress, on this thread or another."""
+        if self._run_lock.locked():
+            raise UsageError("the session is running: end its run first")
 
     def __enter__(self) -> Session:
         return self
@@ -219,7 +231,12 @@ class Session:
         """Runs `call` with `callback` made safe for C; returns whether it ran to its end."""
         failures: list[BaseException] = []
         native = abi.TokenCallback() if callback is None else self._native_callback(callback, failures)
-        status = call(native)
+        if not self._run_lock.acquire(blocking=False):
+            raise UsageError("the session is running already")
+        try:
+            status = call(native)
+        finally:
+            self._run_lock.release()
         if failures:
             raise failures[0]
         if status == abi.Status.INTERRUPTED:

@@ -16,6 +16,10 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+MAX_LINE = 4000
+"""Characters of an error's line; what it quotes from a hostile input may be a megabyte long."""
+
+
 class NextnError(Exception):
     """A fault the user can act on; its text is one line and names file, key, expected, found."""
 
@@ -49,7 +53,7 @@ class NextnError(Exception):
             if value is not None
         ]
         text = self.message if not details else f"{self.message} ({', '.join(details)})"
-        return " ".join(text.split())
+        return " ".join(text.split())[:MAX_LINE]
 
 
 class UsageError(NextnError):

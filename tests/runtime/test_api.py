@@ -236,3 +236,45 @@ def test_calls_from_several_threads_take_turns(artifact: ArtifactMaker) -> None:
         for thread in threads:
             thread.join()
     assert texts == {"a": "aaaa", "b": "bbbb", "c": "cccc"}
+
+
+@pytest.mark.parametrize("prompts", ["ab", ["ab", "c"]])
+@pytest.mark.parametrize("misuse", ["close the engine", "close the model", "generate again"])
+def test_a_callback_cannot_use_its_own_engine(
+    artifact: ArtifactMaker, prompts: str | list[str], misuse: str
+) -> None:
+    """Freeing what is running would crash, and a nested call would wait for itself."""
+    with nextn.load(artifact()) as engine:
+        actions: dict[str, Callable[[], object]] = {
+            "close the engine": engine.close,
+            "close the model": engine.model.close,
+            "generate again": lambda: engine.generate("b"),
+        }
+        with pytest.raises(UsageError, match="callback|running"):
+            engine.generate(prompts, max_new_tokens=6, on_delta=lambda delta: actions[misuse]() is None)
+        assert engine.generate("ab", max_new_tokens=2)[0].text == "ab"
+
+
+def test_closing_from_another_thread_ends_the_call(artifact: ArtifactMaker) -> None:
+    started = threading.Event()
+    engine = nextn.load(artifact(knobs={"fake_round_us": "1000"}))
+    failures: list[BaseException] = []
+
+    def generate() -> None:
+        try:
+            engine.generate("a", max_new_tokens=400, on_delta=lambda delta: started.set() is None)
+        except UsageError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=generate)
+    thread.start()
+    assert started.wait(10)
+    engine.close()
+    thread.join(10)
+    assert "closed" in str(failures[0])
+
+
+def test_prompts_from_a_generator_are_all_continued(artifact: ArtifactMaker) -> None:
+    with nextn.load(artifact()) as engine:
+        completions = engine.generate((prompt for prompt in "ab"), max_new_tokens=2)
+    assert [completion.text for completion in completions] == ["aa", "bb"]
