@@ -12,7 +12,7 @@ from nextn.runtime import json_output
 from nextn.runtime.api import Engine, load
 from nextn.runtime.arguments import parse_arguments
 from nextn.runtime.completion import Completion
-from nextn.runtime.contract.errors import ExitCode, NextnError, UsageError
+from nextn.runtime.contract.errors import ExecutionError, ExitCode, NextnError, UsageError
 from nextn.runtime.model import Model
 from nextn.runtime.options import PromptSource, RunOptions, normalise
 from nextn.runtime.reports import info_object, info_text
@@ -27,6 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # text may not fit the locale's encoding
     try:
+        if sys.stdout is None:
+            raise ExecutionError("stdout is closed: there is nowhere to print results")
         code = _execute(normalise(parse_arguments(arguments)))
         sys.stdout.flush()
         return int(code)
@@ -137,7 +139,7 @@ def _abandon_stdout() -> None:
     """Nobody reads stdout: keeps the interpreter from failing once more when it flushes at exit."""
     try:
         descriptor = sys.stdout.fileno()
-    except (OSError, ValueError):
+    except (AttributeError, OSError, ValueError):
         return
     os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 

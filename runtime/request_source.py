@@ -59,6 +59,8 @@ def _from_line(line: bytes, number: int, reader: RequestReader) -> Request | Com
 
 
 def _lines(name: str) -> list[bytes]:
+    if name == "-" and sys.stdin is None:
+        raise UsageError("--requests - needs stdin, which is closed")
     data = sys.stdin.buffer.read() if name == "-" else _read(name)
     return data.split(b"\n")
 

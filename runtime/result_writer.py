@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Protocol
 
 from rich.console import Console
@@ -68,8 +69,9 @@ class TextWriter:
 
 
 def report_error(message: str) -> None:
-    """The one line that every error gets on stderr."""
-    print(f"nextn-run: error: {message}", file=sys.stderr, flush=True)
+    """The one line that every error gets on stderr; the exit code stands if nobody can read it."""
+    with suppress(OSError):
+        print(f"nextn-run: error: {message}", file=sys.stderr, flush=True)
 
 
 def report_failure(completion: Completion) -> None:

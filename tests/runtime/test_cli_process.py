@@ -6,10 +6,13 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from nextn.runtime.contract.errors import ExitCode
 
 ArtifactMaker = Callable[..., Path]
 Start = Callable[..., "subprocess.Popen[bytes]"]
@@ -70,3 +73,22 @@ def test_text_that_stdout_cannot_encode_is_escaped(artifact: ArtifactMaker, next
     process = nextn_process([artifact(), "--prompt", "\u6f22", "--max-new-tokens", 3], env=environment)
     out, _ = process.communicate(timeout=30)
     assert (process.returncode, out) == (0, b"\\u6f22\n")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "message"),
+    [
+        (">&-", ExitCode.RUNTIME, "stdout is closed"),
+        ("<&-", ExitCode.USAGE, "stdin, which is closed"),
+        ("2>/dev/full", ExitCode.USAGE, ""),
+    ],
+)
+def test_closed_and_full_standard_streams(
+    artifact: ArtifactMaker, redirection: str, code: ExitCode, message: str
+) -> None:
+    flags = "--token-ids 999999" if "full" in redirection else "--requests -"
+    command = f"{sys.executable} -m nextn.runtime.cli {artifact()} {flags} {redirection}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) <= 1
