@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn
 
-from nextn.runtime.contract.errors import UsageError
+from nextn.runtime.contract.command_line import OneLineParser
 from nextn.runtime.contract.version import VERSION
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """Raises UsageError instead of printing the usage page."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from nextn.graphs.session_shape import SessionShape, overlap
 from nextn.runtime.contract.blocks import Control, Result
@@ -72,6 +72,3 @@ class State(nn.Module):
         control[self.scratch_slot] = 0
         control[self.scratch_slot, Control.FINISHED.columns] = 1
         control[self.scratch_slot, Control.EOS.columns] = -1
-
-    def buffer_named(self, name: str) -> Tensor:
-        return self.get_buffer(name)

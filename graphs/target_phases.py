@@ -39,14 +39,18 @@ class Prefill(Phase):
         return ()
 
 
-class Verify(Phase):
-    """Target over `[bonus, d1 .. dk]`; leaves streams for the extend and drawn tokens for accept."""
+class WindowPhase(Phase):
+    """A phase of a round over windows of `num_rows`: k + 1 rows, or 1 in plain decoding."""
 
     def __init__(
         self, model: Model, state: State, shape: SessionShape, slots_input: str, num_rows: int
     ) -> None:
         super().__init__(model, state, shape, slots_input)
         self.num_rows = num_rows
+
+
+class Verify(WindowPhase):
+    """Target over `[bonus, d1 .. dk]`; leaves streams for the extend and drawn tokens for accept."""
 
     def forward(self) -> tuple[()]:
         control = self.control_rows()
@@ -62,14 +66,8 @@ class Verify(Phase):
         return ()
 
 
-class Accept(Phase):
+class Accept(WindowPhase):
     """Acceptance of the drawn tokens; advances `pos` and writes the result block."""
-
-    def __init__(
-        self, model: Model, state: State, shape: SessionShape, slots_input: str, num_rows: int
-    ) -> None:
-        super().__init__(model, state, shape, slots_input)
-        self.num_rows = num_rows
 
     def forward(self) -> tuple[()]:
         result = read_rows(self.state.get_buffer("result"), self.slots)

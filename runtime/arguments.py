@@ -5,20 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
-from typing import NoReturn
 
-from nextn.runtime.contract.errors import UsageError
+from nextn.runtime.contract.command_line import OneLineParser
 from nextn.runtime.contract.version import VERSION
 from nextn.runtime.requests import DEFAULTS
 
 _NEGATIVE_VALUE = re.compile(r"-[\d.]")
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """Raises UsageError instead of printing the usage page."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
