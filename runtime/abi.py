@@ -157,6 +157,7 @@ PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "nextn_session_last_error": (c_char_p, (c_void_p,)),
     "nextn_session_submit": (c_int, (c_void_p, POINTER(NativeRequest), POINTER(c_uint64))),
     "nextn_session_run": (c_int, (c_void_p, TokenCallback, c_void_p)),
+    "nextn_session_run_until_finished": (c_int, (c_void_p, TokenCallback, c_void_p, POINTER(c_bool))),
     "nextn_session_turn": (c_int, (c_void_p, TokenCallback, c_void_p, POINTER(c_bool))),
     "nextn_session_interrupt": (None, (c_void_p,)),
     "nextn_session_result": (c_int, (c_void_p, c_uint64, POINTER(NativeResult))),

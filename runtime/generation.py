@@ -69,8 +69,8 @@ class Generation:
     def run(self, requests: Sequence[Request]) -> bool:
         """Runs all to their end; False if interrupted, with what was still unfinished reported as "abort".
 
-        Python runs between rounds only where it is needed: for stop strings and `on_delta` in the token
-        callback, and between turns when several requests report as they complete.
+        Python runs between rounds only where it is needed: in the token callback, for stop strings and
+        `on_delta`. Requests that report as they complete return to Python once each.
         """
         for place, request in enumerate(requests):
             self._submit(place, request)
@@ -78,7 +78,7 @@ class Generation:
         callback = self._on_tokens if needs_tokens else None
         finished = True
         if self._on_completion is not None and len(self._live) > 1:
-            while not self._interrupted and self._session.turn(callback):
+            while not self._interrupted and self._session.run_until_finished(callback):
                 self._complete_finished()
             finished = not self._interrupted
         elif self._live:

@@ -139,10 +139,15 @@ class Session:
 
         Raises ExecutionError if a graph fails.
         """
-        busy = ctypes.c_bool()
-        turn = self._library.nextn_session_turn
-        self._guarded(callback, lambda native: turn(self._handle, native, None, ctypes.byref(busy)))
-        return busy.value
+        return self._advance(self._library.nextn_session_turn, callback)
+
+    def run_until_finished(self, callback: TokensCallback | None = None) -> bool:
+        """Decodes until `next_finished` has a request to give; returns whether work is left.
+
+        The native counterpart of `run` for callers that report each request as it finishes. Raises
+        ExecutionError if a graph fails.
+        """
+        return self._advance(self._library.nextn_session_run_until_finished, callback)
 
     def interrupt(self) -> None:
         """Makes a `run` in progress on another thread return after its current turn."""
@@ -226,6 +231,11 @@ class Session:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _advance(self, part: Any, callback: TokensCallback | None) -> bool:
+        busy = ctypes.c_bool()
+        self._guarded(callback, lambda native: part(self._handle, native, None, ctypes.byref(busy)))
+        return busy.value
 
     def _guarded(self, callback: TokensCallback | None, call: Callable[[Any], int]) -> bool:
         """Runs `call` with `callback` made safe for C; returns whether it ran to its end."""

@@ -165,6 +165,7 @@ class Host:
                 misuse_status.append(self.submit([1], on)["status"])
                 misuse_status.append(self.lib.nextn_session_run(self.sessions[on], NO_CALLBACK, None))
                 self.lib.nextn_session_release(self.sessions[on], c.c_uint64(request))
+                self.lib.nextn_session_destroy(self.sessions[on])
             return request != abort
 
         status = self.lib.nextn_session_run(self.sessions[on], TokenCallback(on_tokens), None)
@@ -173,6 +174,13 @@ class Host:
     def turn(self, on: int = 0) -> dict[str, Any]:
         busy = c.c_bool()
         status = self.lib.nextn_session_turn(self.sessions[on], NO_CALLBACK, None, c.byref(busy))
+        return self._outcome(status, on) | {"busy": busy.value}
+
+    def run_until_finished(self, on: int = 0) -> dict[str, Any]:
+        busy = c.c_bool()
+        status = self.lib.nextn_session_run_until_finished(
+            self.sessions[on], NO_CALLBACK, None, c.byref(busy)
+        )
         return self._outcome(status, on) | {"busy": busy.value}
 
     def interrupt(self, on: int = 0) -> dict[str, Any]:
@@ -253,6 +261,7 @@ class Host:
             lib.nextn_session_create(null, null, null, null, c.c_size_t(0)),
             lib.nextn_session_submit(null, null, null),
             lib.nextn_session_run(null, NO_CALLBACK, null),
+            lib.nextn_session_run_until_finished(null, NO_CALLBACK, null, null),
             lib.nextn_session_turn(null, NO_CALLBACK, null, null),
             lib.nextn_session_result(null, c.c_uint64(1), null),
         ]

@@ -157,6 +157,34 @@ def test_results_in_order_of_completion(build: Build, artifact: Path, fake_torch
     assert len(kept["tokens"]) == 2
 
 
+def test_run_until_finished(build: Build, artifact: Path, fake_torch: str) -> None:
+    """Each call ends as the next request does; the rounds are those of one whole run."""
+    requests = [
+        ("submit", {"prompt": [i], "max_new_tokens": n, "ignore_eos": True}) for i, n in enumerate([30, 2, 9])
+    ]
+    step: list[tuple[str, Outcome]] = [("run_until_finished", {}), ("finished", {})]
+    outcomes = build.host(
+        *opening(artifact, fake_torch),
+        *requests,
+        *step * 3,
+        ("metrics", {}),
+        *opening(artifact, fake_torch),
+        *[(name, {**fields, "on": 1}) for name, fields in requests],
+        ("run", {"on": 1}),
+        ("metrics", {"on": 1}),
+        ("run_until_finished", {}),
+        ("interrupt", {}),
+        ("run_until_finished", {}),
+    )
+    assert [outcome["busy"] for outcome in outcomes[5:11:2]] == [True, True, False]
+    assert [outcome["ids"] for outcome in outcomes[6:11:2]] == [[2], [3], [1]]
+    counters = ("num_rounds", "num_row_rounds", "num_graph_launches")
+    assert all(outcomes[11][name] == outcomes[-4][name] > 0 for name in counters)
+    idle, _, interrupted = outcomes[-3:]
+    assert (idle["status"], idle["busy"]) == (OK, False), "nothing to do is no error"
+    assert (interrupted["status"], interrupted["busy"]) == (INTERRUPTED, False)
+
+
 def test_callback_aborts_one_request(build: Build, artifact: Path, fake_torch: str) -> None:
     request = {"max_new_tokens": 20, "ignore_eos": True}
     outcomes = build.host(
@@ -203,6 +231,7 @@ def test_session_is_not_reentrant(build: Build, artifact: Path, fake_torch: str)
     run = outcomes[-1]
     assert run["status"] == OK
     assert run["misuse"] and set(run["misuse"]) == {USAGE}
+    assert run["events"], "the session outlived its own destruction in a callback"
 
 
 @pytest.mark.parametrize("num_steps", [0, 1, 2, 8])
@@ -305,4 +334,4 @@ def test_limits_are_in_the_request_not_the_batch(build: Build, artifact: Path, f
 
 
 def test_null_arguments(build: Build) -> None:
-    assert build.host(("null_arguments", {}))[0]["statuses"] == [USAGE] * 6
+    assert build.host(("null_arguments", {}))[0]["statuses"] == [USAGE] * 7

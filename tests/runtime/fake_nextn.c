@@ -303,19 +303,30 @@ nextn_status nextn_session_turn(nextn_session *s, nextn_token_callback callback,
     return NEXTN_OK;
 }
 
+/* Turns until `one` request has finished, or all have. */
+static nextn_status run(nextn_session *s, nextn_token_callback callback, void *user, bool one, bool *busy) {
+    do {
+        nextn_status status = nextn_session_turn(s, callback, user, busy);
+        if (status) return status;
+        if (*busy && atomic_load(&s->interrupted)) {
+            for (size_t i = 0; i < s->num_requests; i++)
+                if (s->requests[i].tokens && !s->requests[i].finish) finish(s, i + 1, NEXTN_ABORT);
+            *busy = false;
+            return NEXTN_INTERRUPTED;
+        }
+    } while (*busy && !(one && s->next_announced < s->num_finished));
+    return NEXTN_OK;
+}
+
 nextn_status nextn_session_run(nextn_session *s, nextn_token_callback callback, void *user) {
     bool busy = true;
     atomic_store(&s->interrupted, false);
-    while (busy) {
-        nextn_status status = nextn_session_turn(s, callback, user, &busy);
-        if (status) return status;
-        if (busy && atomic_load(&s->interrupted)) {
-            for (size_t i = 0; i < s->num_requests; i++)
-                if (s->requests[i].tokens && !s->requests[i].finish) finish(s, i + 1, NEXTN_ABORT);
-            return NEXTN_INTERRUPTED;
-        }
-    }
-    return NEXTN_OK;
+    return run(s, callback, user, false, &busy);
+}
+
+nextn_status nextn_session_run_until_finished(nextn_session *s, nextn_token_callback callback, void *user,
+                                              bool *busy) {
+    return run(s, callback, user, true, busy);
 }
 
 void nextn_session_interrupt(nextn_session *s) { atomic_store(&s->interrupted, true); }

@@ -66,6 +66,18 @@ def test_prompts_longer_than_a_chunk_take_several_turns(artifact: ArtifactMaker)
         assert session.result(request).tokens == (0, 1)
 
 
+def test_run_until_finished_returns_once_per_completion(artifact: ArtifactMaker) -> None:
+    with Model(artifact()) as model, model.session() as session:
+        ids = [session.submit([1], max_new_tokens=count) for count in (30, 3, 9)]
+        order = []
+        busy = True
+        while busy:
+            busy = session.run_until_finished()
+            order.append(session.next_finished())
+            assert session.next_finished() is None
+        assert order == [ids[1], ids[2], ids[0]]
+
+
 def test_counters_and_timings(artifact: ArtifactMaker) -> None:
     with Model(artifact()) as model, model.session(round_samples=3) as session:
         session.submit([1], max_new_tokens=11)

@@ -151,19 +151,24 @@ NEXTN_API const char *nextn_model_manifest(const nextn_model *model); /* JSON te
 
 NEXTN_API nextn_status nextn_session_create(nextn_model *model, const nextn_session_params *params,
                                             nextn_session **session, char *error, size_t error_size);
+/* Ignored while the session runs: end the run first. */
 NEXTN_API void nextn_session_destroy(nextn_session *session);
 NEXTN_API const char *nextn_session_last_error(const nextn_session *session);
 
 /* Copies the request and queues it; NEXTN_USAGE for bad values, and the session stays usable.
- * A token callback must not call this, run, turn or release on its own session. */
+ * A token callback must not call this, run, turn, release or destroy on its own session. */
 NEXTN_API nextn_status nextn_session_submit(nextn_session *session, const nextn_request *request,
                                             uint64_t *id);
 /* Runs until every queued request is finished. No allocation outside the graphs. */
 NEXTN_API nextn_status nextn_session_run(nextn_session *session, nextn_token_callback callback, void *user);
+/* Runs at least one turn, until a finished request waits in nextn_session_next_finished or all are finished;
+ * for hosts that report or add requests as others finish. `*busy` says whether work is left. */
+NEXTN_API nextn_status nextn_session_run_until_finished(nextn_session *session, nextn_token_callback callback,
+                                                        void *user, bool *busy);
 /* One scheduling turn: at most one prefill chunk, then one round. `*busy` says whether work is left. */
 NEXTN_API nextn_status nextn_session_turn(nextn_session *session, nextn_token_callback callback, void *user,
                                           bool *busy);
-/* Makes the running nextn_session_run return NEXTN_INTERRUPTED after its current turn. Async-signal-safe. */
+/* Makes the run in progress return NEXTN_INTERRUPTED after its current turn. Async-signal-safe. */
 NEXTN_API void nextn_session_interrupt(nextn_session *session);
 
 /* Of an unfinished request: what there is so far, with finish_reason NEXTN_UNFINISHED. */

@@ -65,12 +65,19 @@ class Session {
         return done(nextn_session_run(handle_.get(), call<OnTokens>, &on_tokens));
     }
 
+    /** Until a finished request waits in `next_finished`; the value says whether work is left. */
+    Result<bool> run_until_finished() {
+        bool busy = false;
+        const nextn_status code = nextn_session_run_until_finished(handle_.get(), nullptr, nullptr, &busy);
+        if (code != NEXTN_OK) return failure(code);
+        return busy;
+    }
+
     /** One scheduling turn; the value says whether work is left. */
     Result<bool> turn() {
         bool busy = false;
-        if (const nextn_status code = nextn_session_turn(handle_.get(), nullptr, nullptr, &busy)) {
-            return failure(code);
-        }
+        const nextn_status code = nextn_session_turn(handle_.get(), nullptr, nullptr, &busy);
+        if (code != NEXTN_OK) return failure(code);
         return busy;
     }
 

@@ -102,6 +102,17 @@ Status submit(nextn_session *session, const nextn_request *request, uint64_t *id
     return {};
 }
 
+using Advance = Status (nextn::Session::*)(const nextn::Session::TokenSink &, bool *);
+
+nextn_status advance(nextn_session *session, Advance part, nextn_token_callback callback, void *user,
+                     bool *busy) {
+    bool left = false;
+    const nextn_status status =
+        report(session, [&] { return ((*session->session).*part)({callback, user}, &left); });
+    if (busy != nullptr) *busy = left;
+    return status;
+}
+
 }  // namespace
 
 const char *nextn_version(void) {
@@ -156,6 +167,7 @@ nextn_status nextn_session_create(nextn_model *model, const nextn_session_params
 }
 
 void nextn_session_destroy(nextn_session *session) {
+    if (session != nullptr && session->session->running()) return;
     delete session;
 }
 
@@ -171,13 +183,14 @@ nextn_status nextn_session_run(nextn_session *session, nextn_token_callback call
     return report(session, [&] { return session->session->run({callback, user}); });
 }
 
+nextn_status nextn_session_run_until_finished(nextn_session *session, nextn_token_callback callback,
+                                              void *user, bool *busy) {
+    return advance(session, &nextn::Session::run_until_finished, callback, user, busy);
+}
+
 nextn_status nextn_session_turn(nextn_session *session, nextn_token_callback callback, void *user,
                                 bool *busy) {
-    bool left = false;
-    const nextn_status status =
-        report(session, [&] { return session->session->turn({callback, user}, &left); });
-    if (busy != nullptr) *busy = left;
-    return status;
+    return advance(session, &nextn::Session::turn, callback, user, busy);
 }
 
 void nextn_session_interrupt(nextn_session *session) {

@@ -35,16 +35,22 @@ RoundMode round_mode(const nextn_session_params &params, const Manifest &manifes
 
 class RunningMark {
   public:
-    explicit RunningMark(bool *running) : running_(running) { *running_ = true; }
+    explicit RunningMark(std::atomic<bool> *running) : running_(running), taken_(!running->exchange(true)) {}
     RunningMark(const RunningMark &) = delete;
-    ~RunningMark() { *running_ = false; }
+    ~RunningMark() {
+        if (taken_) running_->store(false);
+    }
+
+    /** False if the session was running already. */
+    bool taken() const { return taken_; }
 
   private:
-    bool *running_;
+    std::atomic<bool> *running_;
+    bool taken_;
 };
 
-Status inside_callback() {
-    return usage_error("called from a token callback of the same session");
+Status already_running() {
+    return usage_error("the session is running: called from its token callback or another thread");
 }
 
 }  // namespace
@@ -73,7 +79,7 @@ Session::Session(std::shared_ptr<const Model> model, SessionMemory memory, Graph
 }
 
 Result<uint64_t> Session::submit(const nextn_request &values) {
-    if (running_) return inside_callback();
+    if (running()) return already_running();
     Result<std::unique_ptr<Request>> request = Request::make(values, model_->manifest());
     NEXTN_RETURN_IF_ERROR(request);
     Request *const queued = request->get();
@@ -88,10 +94,16 @@ Status Session::run(const TokenSink &sink) {
     return {};
 }
 
+Status Session::run_until_finished(const TokenSink &sink, bool *busy) {
+    do NEXTN_RETURN_IF_ERROR(turn(sink, busy));
+    while (*busy && finished_.empty());
+    return {};
+}
+
 Status Session::turn(const TokenSink &sink, bool *busy) {
-    if (running_) return inside_callback();
-    if (!failure_.ok()) return failure_;
     const RunningMark mark(&running_);
+    if (!mark.taken()) return already_running();
+    if (!failure_.ok()) return failure_;
     Status status;
     try {
         status = guarded_turn(sink, busy);
@@ -245,7 +257,7 @@ bool Session::next_finished(uint64_t *id) {
 
 void Session::release(uint64_t id) {
     const auto place = requests_.find(id);
-    if (running_ || place == requests_.end() || place->second->finish_reason == NEXTN_UNFINISHED) return;
+    if (running() || place == requests_.end() || place->second->finish_reason == NEXTN_UNFINISHED) return;
     finished_.remove(place->second.get());
     requests_.erase(place);
 }

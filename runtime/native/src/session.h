@@ -31,7 +31,9 @@ class Session {
 
     Result<uint64_t> submit(const nextn_request &values);
     Status run(const TokenSink &sink);
+    Status run_until_finished(const TokenSink &sink, bool *busy);
     Status turn(const TokenSink &sink, bool *busy);
+    bool running() const { return running_.load(std::memory_order_relaxed); }
     void interrupt() { interrupted_.store(true, std::memory_order_relaxed); }
 
     /** Null for an unknown id. */
@@ -74,7 +76,7 @@ class Session {
     nextn_metrics metrics_{};
     RoundLog round_log_;
     std::atomic<bool> interrupted_{false};
-    bool running_ = false;
+    std::atomic<bool> running_{false};
     Status failure_; /**< what made the state unusable */
 
     static constexpr int64_t no_slot = -1;
