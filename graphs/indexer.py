@@ -11,7 +11,7 @@ from nextn.graphs.config import ModelConfig
 from nextn.graphs.ops.cast import fp32
 from nextn.graphs.ops.linear import Weight, linear
 from nextn.graphs.ops.rows import read_rows
-from nextn.graphs.ops.top_entries import top_entries
+from nextn.graphs.ops.select_entries import select_entries
 from nextn.graphs.rope import rotate
 from nextn.graphs.window import Window
 
@@ -54,4 +54,4 @@ class Indexer(nn.Module):
         score = score.view(window.batch, window.num_rows, self.heads, capacity)
         weight = weight.view(window.batch, window.num_rows, self.heads, 1)
         score = (score * weight).sum(2)  # [B, V, E]
-        return top_entries(torch.where(visible, score, -torch.inf), self.topk)
+        return select_entries(torch.where(visible, score, -torch.inf), self.topk)

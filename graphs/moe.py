@@ -12,8 +12,8 @@ from nextn.graphs.ops.collectives import reduce_sum
 from nextn.graphs.ops.expert_mlp import clamped_swiglu, expert_mlp
 from nextn.graphs.ops.linear import Weight, linear
 from nextn.graphs.ops.rows import read_rows
+from nextn.graphs.ops.select_entries import select_entries
 from nextn.graphs.ops.sqrt_softplus import sqrt_softplus
-from nextn.graphs.ops.top_entries import top_entries
 
 
 class Gate(nn.Module):
@@ -39,7 +39,7 @@ class Gate(nn.Module):
         if self.hashed:
             index = read_rows(self.tid2eid, ids)
         else:
-            index = top_entries(score + self.bias, self.config.num_experts_per_tok)
+            index = select_entries(score + self.bias, self.config.num_experts_per_tok)
         weight = torch.gather(score, 1, index)
         if self.config.norm_topk_prob:
             weight = weight / (weight.sum(-1, keepdim=True) + 1e-20)

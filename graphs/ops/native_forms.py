@@ -8,7 +8,7 @@ import torch
 
 from nextn.graphs.ops.doubly_stochastic import doubly_stochastic_plain
 from nextn.graphs.ops.draw_token import draw_token_plain
-from nextn.graphs.ops.top_entries import top_entries_plain
+from nextn.graphs.ops.select_entries import select_entries_plain
 
 CPU_KERNELS: dict[torch._ops.OpOverload, list[str]] = {
     torch.ops.nextn.nextn_doubly_stochastic.default: [
@@ -19,8 +19,8 @@ CPU_KERNELS: dict[torch._ops.OpOverload, list[str]] = {
         "AOTITorchError aoti_torch_cpu_nextn_draw_token(AtenTensorHandle logits, AtenTensorHandle seed, "
         "AtenTensorHandle position, AtenTensorHandle temperature, AtenTensorHandle* ret0)"
     ],
-    torch.ops.nextn.nextn_top_entries.default: [
-        "AOTITorchError aoti_torch_cpu_nextn_top_entries(AtenTensorHandle score, int64_t k, "
+    torch.ops.nextn.nextn_select_entries.default: [
+        "AOTITorchError aoti_torch_cpu_nextn_select_entries(AtenTensorHandle score, int64_t k, "
         "AtenTensorHandle* ret0)"
     ],
 }
@@ -29,6 +29,6 @@ CPU_KERNELS: dict[torch._ops.OpOverload, list[str]] = {
 PLAIN_FORMS: dict[torch._ops.OpOverload, Callable[..., torch.Tensor]] = {
     torch.ops.nextn.nextn_doubly_stochastic.default: doubly_stochastic_plain,
     torch.ops.nextn.nextn_draw_token.default: draw_token_plain,
-    torch.ops.nextn.nextn_top_entries.default: top_entries_plain,
+    torch.ops.nextn.nextn_select_entries.default: select_entries_plain,
 }
 """Decomposition of the same operators, for lowerings without a kernel."""

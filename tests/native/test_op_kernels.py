@@ -13,7 +13,7 @@ from torch import Tensor
 from nextn.graphs.ops.doubly_stochastic import doubly_stochastic_plain
 from nextn.graphs.ops.draw_token import draw_token_plain
 from nextn.graphs.ops.native_forms import CPU_KERNELS, PLAIN_FORMS
-from nextn.graphs.ops.top_entries import top_entries_plain
+from nextn.graphs.ops.select_entries import select_entries_plain
 from nextn.runtime.contract.blocks import TEMPERATURE_ONE
 from tests.oracles import token_draw
 
@@ -69,22 +69,22 @@ def test_doubly_stochastic_equals_plain(call: Kernels, streams: int, iterations:
 
 
 @pytest.mark.parametrize(("width", "k"), [(1, 1), (7, 7), (8, 2), (513, 24), (2048, 512)])
-def test_top_entries_choose_the_same_set(call: Kernels, width: int, k: int) -> None:
+def test_select_entries_choose_the_same_set(call: Kernels, width: int, k: int) -> None:
     generator = torch.Generator().manual_seed(width)
     score = torch.randint(-3, 4, (5, 6, width), generator=generator) / 2.0  # many ties
     score[0, 0] = -torch.inf
     score[0, 1, ::2] = -0.0
     score[0, 2, ::3] = torch.nan
     for rows in (score, score[0].contiguous()):
-        kernel = call("top_entries", rows, k).sort(-1).values
-        assert torch.equal(kernel, top_entries_plain(rows, k).sort(-1).values)
+        kernel = call("select_entries", rows, k).sort(-1).values
+        assert torch.equal(kernel, select_entries_plain(rows, k).sort(-1).values)
 
 
-def test_top_entries_follow_a_stable_sort(call: Kernels) -> None:
+def test_select_entries_follow_a_stable_sort(call: Kernels) -> None:
     score = [0.5, 2.0, 0.5, -1.0, 2.0, 0.5]
     order = sorted(range(6), key=lambda index: -score[index])
     for k in range(1, 7):
-        assert sorted(call("top_entries", torch.tensor([score]), k)[0].tolist()) == sorted(order[:k])
+        assert sorted(call("select_entries", torch.tensor([score]), k)[0].tolist()) == sorted(order[:k])
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8, 1.0])
@@ -114,8 +114,8 @@ def test_greedy_ties_take_the_lowest_token(call: Kernels) -> None:
 
 def test_kernels_refuse_what_they_were_not_compiled_for(call: Kernels) -> None:
     with pytest.raises(AssertionError, match="refused"):
-        call("top_entries", torch.zeros(2, 4, dtype=torch.float64), 2)
+        call("select_entries", torch.zeros(2, 4, dtype=torch.float64), 2)
     with pytest.raises(AssertionError, match="refused"):
-        call("top_entries", torch.zeros(4, 2).T, 2)
+        call("select_entries", torch.zeros(4, 2).T, 2)
     with pytest.raises(AssertionError, match="refused"):
         call("doubly_stochastic", torch.zeros(1, 9, 9), 20, 1e-6)

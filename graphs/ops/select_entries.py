@@ -1,6 +1,6 @@
 """Top-k with one tie rule for every width: higher score first, then lower index (design section 4).
 
-One operator, `nextn::nextn_top_entries`: the CPU lowering binds it to a kernel in libnextn_ops, the others
+One operator, `nextn::nextn_select_entries`: the CPU lowering binds it to a kernel in libnextn_ops, the others
 decompose it into the plain form.
 """
 
@@ -10,26 +10,26 @@ import torch
 from torch import Tensor
 
 COUNTING_LIMIT = 512
-"""Up to this width the quadratic comparison fuses into one loop and beats `topk` (see `top_entries`)."""
+"""Up to this width the quadratic comparison fuses into one loop and beats `topk` (see `select_entries`)."""
 
 
-@torch.library.custom_op("nextn::nextn_top_entries", mutates_args=())
-def top_entries(score: Tensor, k: int) -> Tensor:
+@torch.library.custom_op("nextn::nextn_select_entries", mutates_args=())
+def select_entries(score: Tensor, k: int) -> Tensor:
     """Indices int64 `[..., k]` of the k best of `score [..., E]` fp32, k <= E.
 
     The chosen set is that of a stable sort on (score descending, index ascending); its order is
     unspecified, and no use depends on it. NaN counts as -inf, so that whatever a row holds, its result
     is k valid indices.
     """
-    return top_entries_plain(score, k)
+    return select_entries_plain(score, k)
 
 
-@top_entries.register_fake
+@select_entries.register_fake
 def _(score: Tensor, k: int) -> Tensor:
     return torch.empty((*score.shape[:-1], k), dtype=torch.int64)
 
 
-def top_entries_plain(score: Tensor, k: int) -> Tensor:
+def select_entries_plain(score: Tensor, k: int) -> Tensor:
     """The aten form."""
     score = torch.where(score == score, score, -torch.inf)
     if score.shape[-1] <= COUNTING_LIMIT:

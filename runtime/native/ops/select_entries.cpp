@@ -27,7 +27,7 @@ void choose(const float *score, int64_t width, int64_t k, std::vector<uint64_t> 
     for (int64_t i = 0; i < k; ++i) chosen[i] = 0xffffffffu - static_cast<uint32_t>(keys[i]);
 }
 
-AOTITorchError top_entries(const float *score, int64_t rows, int64_t width, int64_t k, int64_t *chosen) {
+AOTITorchError select_entries(const float *score, int64_t rows, int64_t width, int64_t k, int64_t *chosen) {
     thread_local std::vector<uint64_t> keys;  // grows once, to the widest row of this thread
     if (keys.size() < static_cast<size_t>(width)) keys.resize(width);
     for (int64_t row = 0; row < rows; ++row) choose(score + row * width, width, k, keys, chosen + row * k);
@@ -44,14 +44,14 @@ AOTITorchError run(AtenTensorHandle score, int64_t k, AtenTensorHandle *ret0) {
     if (make_tensor(sizes, ret0, &out)) return failure;
     int64_t rows = 1;
     for (size_t i = 0; i + 1 < Rank; ++i) rows *= in.sizes[i];
-    return top_entries(in.data, rows, in.sizes[Rank - 1], k, out.data);
+    return select_entries(in.data, rows, in.sizes[Rank - 1], k, out.data);
 }
 
 }  // namespace
 }  // namespace nextn::ops
 
-/** score fp32 [..., E] contiguous, rank 2 or 3 -> int64 [..., k]; twin: top_entries_plain. */
-NEXTN_OP aoti_torch_cpu_nextn_top_entries(AtenTensorHandle score, int64_t k, AtenTensorHandle *ret0) {
+/** score fp32 [..., E] contiguous, rank 2 or 3 -> int64 [..., k]; twin: select_entries_plain. */
+NEXTN_OP aoti_torch_cpu_nextn_select_entries(AtenTensorHandle score, int64_t k, AtenTensorHandle *ret0) {
     using namespace nextn::ops;
     int64_t dim = 0;
     if (aoti_torch_get_dim(score, &dim)) return failure;
