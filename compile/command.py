@@ -12,18 +12,21 @@ from rich.console import Console
 from nextn.compile.build import Summary, build_artifact
 from nextn.compile.inputs import CompileInputs, checkpoint_folder
 from nextn.compile.options import CompileOptions
-from nextn.compile.plan import COMPILE_JOB_BYTES, make_plan, print_plan, readable_bytes
+from nextn.compile.plan import COMPILE_JOB_BYTES, Plan, make_plan, print_plan, readable_bytes
 from nextn.compile.pool import WORKER_COMMAND, worker_count
 from nextn.compile.progress import Progress, warn
 from nextn.compile.toolchain import detect_toolchain
+from nextn.compile.trace_report import peak_memory, print_reports, trace_graphs
+from nextn.graphs.config import read_model_config
 from nextn.graphs.phases import graph_keys
+from nextn.graphs.session_shape import SessionShape
 from nextn.weights.checkpoint import Checkpoint
 
 
 def compile_command(
     options: CompileOptions, command: tuple[str, ...], worker_command: Sequence[str] = WORKER_COMMAND
 ) -> None:
-    """Prints the plan (`--dry-run`), or builds the artifact and prints a summary.
+    """Prints the plan (`--dry-run`) and what tracing gives (`--trace-only`), or builds the artifact.
 
     Args:
         command: the command line, for the record in the manifest.
@@ -32,19 +35,23 @@ def compile_command(
     Raises the errors of `Checkpoint.open` and `build_artifact`, and UsageError for a model too short for
     the options.
     """
-    checkpoint = Checkpoint.open(checkpoint_folder(options.checkpoint))
-    for warning in checkpoint.warnings:
+    checkpoint = None
+    if options.config_only is not None:
+        config, warnings = read_model_config(options.config_only)
+    else:
+        assert options.checkpoint is not None
+        checkpoint = Checkpoint.open(checkpoint_folder(options.checkpoint))
+        config, warnings = checkpoint.config, list(checkpoint.warnings)
+    for warning in warnings:
         warn(warning)
-    checkpoint.require_nextn(options.num_steps)
-    shape = options.session_shape(checkpoint.config)
+    if checkpoint is not None:
+        checkpoint.require_nextn(options.num_steps)
+    shape = options.session_shape(config)
     plan = make_plan(shape, worker_count(len(graph_keys(shape)), COMPILE_JOB_BYTES, options.jobs))
-    if options.dry_run:
-        if options.json:
-            print(json.dumps(plan.to_dict(), indent=1))
-        else:
-            print_plan(plan, Console(highlight=False))
+    if options.dry_run or options.trace_only:
+        _show_plan(plan, shape, options)
         return
-    assert options.output is not None
+    assert checkpoint is not None and options.output is not None
     # The golden runs are thousands of small operators: a second thread only adds waiting (40 times the
     # seconds on a busy machine).
     torch.set_num_threads(1)
@@ -61,6 +68,18 @@ def compile_command(
         print(json.dumps(asdict(summary)))
     else:
         print(_one_line(summary))
+
+
+def _show_plan(plan: Plan, shape: SessionShape, options: CompileOptions) -> None:
+    console = Console(highlight=False)
+    if not options.json:
+        print_plan(plan, console)
+    reports = list(trace_graphs(shape, Progress())) if options.trace_only else []
+    if options.json:
+        traced = {"traced": [report.to_dict() for report in reports], "trace_peak_bytes": peak_memory()}
+        print(json.dumps(plan.to_dict() | (traced if reports else {}), indent=1))
+    elif reports:
+        print_reports(reports, console)
 
 
 def _one_line(summary: Summary) -> str:

@@ -17,9 +17,13 @@ LARGEST_BATCH = 1024
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """What to compile. `max_seq_len` None means min(4096, the model's); `jobs` None means automatic."""
+    """What to compile: a checkpoint folder, or for planning and tracing just its config.
 
-    checkpoint: str
+    `max_seq_len` None means min(4096, the model's); `jobs` None means automatic.
+    """
+
+    checkpoint: str | None
+    config_only: Path | None
     output: Path | None
     dtype: str
     batch_sizes: tuple[int, ...]
@@ -29,6 +33,7 @@ class CompileOptions:
     isa: str
     jobs: int | None
     dry_run: bool
+    trace_only: bool
     force: bool
     json: bool
 
@@ -58,10 +63,7 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
     Raises UsageError for a value out of range and for a flag whose feature is not in this build.
     """
     _refuse_absent_features(arguments)
-    if arguments.checkpoint is None:
-        raise UsageError("name a checkpoint folder, or `demo` for the bundled one")
-    if arguments.output is None and not arguments.dry_run:
-        raise UsageError("-o ARTIFACT is required (or --dry-run)")
+    _check_source(arguments)
     steps = _within("--speculative-num-steps", arguments.speculative_num_steps, 0, MAX_STEPS)
     if arguments.speculative_eagle_topk != 1:
         raise UsageError(
@@ -78,6 +80,7 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
         )
     options = CompileOptions(
         checkpoint=arguments.checkpoint,
+        config_only=None if arguments.config_only is None else Path(arguments.config_only),
         output=None if arguments.output is None else Path(arguments.output),
         dtype=arguments.dtype or "float32",
         batch_sizes=_batch_sizes(arguments.batch_sizes),
@@ -87,10 +90,28 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
         isa=arguments.isa,
         jobs=_optional("--jobs", arguments.jobs, 1, 1024),
         dry_run=arguments.dry_run,
+        trace_only=arguments.trace_only,
         force=arguments.force,
         json=arguments.json,
     )
     return options, warnings
+
+
+def _check_source(arguments: argparse.Namespace) -> None:
+    """One source, and something to do with it that the source is enough for."""
+    plan_only = arguments.dry_run or arguments.trace_only
+    if arguments.config_only is None:
+        if arguments.checkpoint is None:
+            raise UsageError("name a checkpoint folder, or `demo` for the bundled one")
+        if arguments.output is None and not plan_only:
+            raise UsageError("-o ARTIFACT is required (or --dry-run)")
+        return
+    if arguments.checkpoint is not None:
+        raise UsageError(
+            "--config-only stands in for a checkpoint", expected="one of them", found=arguments.checkpoint
+        )
+    if not plan_only:
+        raise UsageError("--config-only has no weights to compile: add --dry-run or --trace-only")
 
 
 def _refuse_absent_features(arguments: argparse.Namespace) -> None:
@@ -100,8 +121,6 @@ def _refuse_absent_features(arguments: argparse.Namespace) -> None:
         f"--emit {arguments.emit}": arguments.emit != "aoti",
         "--opset": arguments.opset is not None,
         "--import-om": arguments.import_om is not None,
-        "--config-only": arguments.config_only is not None,
-        "--trace-only": arguments.trace_only,
         "--inspect": arguments.inspect,
         "--check-finite": arguments.check_finite,
         "--speculative-draft-model-path": arguments.speculative_draft_model_path is not None,

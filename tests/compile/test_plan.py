@@ -79,6 +79,13 @@ def test_a_dry_run_reads_no_weights(
     assert dry_run(capsys, str(tmp_path)) == dry_run(capsys, str(checkpoint))
 
 
+def test_a_config_alone_is_enough(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Named as the file or as its folder."""
+    planned = dry_run(capsys, str(checkpoint))
+    assert dry_run(capsys, "--config-only", str(checkpoint / "config.json")) == planned
+    assert dry_run(capsys, "--config-only", str(checkpoint)) == planned
+
+
 @pytest.mark.parametrize(
     ("count", "text"),
     [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1_250_000, "1.2 MB"), (3 * 10**12, "3.0 TB")],
