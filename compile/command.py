@@ -17,6 +17,7 @@ from nextn.compile.pool import WORKER_COMMAND, worker_count
 from nextn.compile.progress import Progress, warn
 from nextn.compile.toolchain import detect_toolchain
 from nextn.graphs.phases import graph_keys
+from nextn.runtime.contract.interrupts import orderly
 from nextn.weights.checkpoint import Checkpoint
 
 
@@ -49,14 +50,15 @@ def compile_command(
     # seconds on a busy machine).
     torch.set_num_threads(1)
     inputs = CompileInputs(checkpoint, shape, detect_toolchain(options.isa), command)
-    summary = build_artifact(
-        inputs,
-        plan,
-        options.output,
-        force=options.force,
-        progress=Progress(),
-        worker_command=worker_command,
-    )
+    with orderly():  # workers are ended, and what is finished is kept for the next run
+        summary = build_artifact(
+            inputs,
+            plan,
+            options.output,
+            force=options.force,
+            progress=Progress(),
+            worker_command=worker_command,
+        )
     if options.json:
         print(json.dumps(asdict(summary)))
     else:

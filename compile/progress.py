@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-PROGRAM = "nextn-compile"
+from nextn.compile.cli import PROGRAM
 
 
 class Progress:
