@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn, TypeGuard
 
 from nextn.runtime.contract.errors import CheckpointError, NextnError
+from nextn.runtime.contract.strict_json import RepeatedKey, unique_keys
 
 LARGEST_INTEGER = 2**31 - 1
 """Bound on every integer of a config: larger ones are corruption, and would make sizes meaningless."""
@@ -18,13 +19,17 @@ def read_json_object(path: Path) -> dict[str, object]:
     """The JSON object in `path`.
 
     Raises:
-        CheckpointError: the file is absent, unreadable, not UTF-8 JSON, or not an object.
+        CheckpointError: the file is absent, unreadable, not UTF-8 JSON, not an object, or repeats a key.
     """
     try:
-        parsed: object = json.loads(path.read_text(encoding="utf-8"))
+        parsed: object = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
     except OSError as error:
         raise CheckpointError(
             "cannot read file", file=path, expected="a readable JSON file", found=error.strerror
+        ) from error
+    except RepeatedKey as error:
+        raise CheckpointError(
+            "invalid JSON", file=path, key=error.key, expected="each key once", found="a repeated key"
         ) from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError("invalid JSON", file=path, expected="a JSON object", found=error) from error

@@ -102,8 +102,17 @@ def test_importing_is_light(module: str) -> None:
 def test_a_command_handles_ctrl_c_before_it_imports_the_rest(module: str) -> None:
     code = f"import {module}, sys; print([m for m in sys.modules if m.startswith('nextn.')])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    contract = {"nextn.runtime.contract", "nextn.runtime.contract.errors", "nextn.runtime.contract.interrupts"}
-    assert set(ast.literal_eval(run.stdout)) <= {module, module.removesuffix(".cli"), "nextn.runtime", *contract}
+    contract = {
+        "nextn.runtime.contract",
+        "nextn.runtime.contract.errors",
+        "nextn.runtime.contract.interrupts",
+    }
+    assert set(ast.literal_eval(run.stdout)) <= {
+        module,
+        module.removesuffix(".cli"),
+        "nextn.runtime",
+        *contract,
+    }
 
 
 def test_every_folder_with_python_is_packaged() -> None:

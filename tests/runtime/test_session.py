@@ -103,6 +103,23 @@ def test_bad_session_values_are_refused(artifact: ArtifactMaker) -> None:
         model.session(slots=3)
 
 
+def test_integers_that_c_would_wrap_are_refused(artifact: ArtifactMaker) -> None:
+    with Model(artifact()) as model:
+        for arguments in ({"slots": 2**32 + 1}, {"slots": -1}, {"round_samples": 2**32}, {"slots": 1.0}):
+            with pytest.raises(UsageError, match=f"key {next(iter(arguments))}"):
+                model.session(**arguments)
+        with model.session() as session:
+            request = session.submit([1], max_new_tokens=1)
+            for action in (session.result, session.release):
+                with pytest.raises(UsageError, match="key request"):
+                    action(2**64 + request)
+            for field in ("max_new_tokens", "seed", "temperature"):
+                with pytest.raises(RequestError, match=f"key {field}"):
+                    session.submit([1], **{"max_new_tokens": 1, field: "many"})
+            with pytest.raises(RequestError, match="key prompt"):
+                session.submit(None, max_new_tokens=1)
+
+
 def test_a_failing_graph_raises(artifact: ArtifactMaker) -> None:
     with Model(artifact(knobs={"fake_fail": "graph"})) as model, model.session() as session:
         session.submit([1], max_new_tokens=2)
