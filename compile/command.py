@@ -11,12 +11,14 @@ from rich.console import Console
 
 from nextn.compile.build import Summary, build_artifact
 from nextn.compile.inputs import CompileInputs, checkpoint_folder
+from nextn.compile.machine import Machine
 from nextn.compile.options import CompileOptions
 from nextn.compile.plan import COMPILE_JOB_BYTES, make_plan, print_plan, readable_bytes
 from nextn.compile.pool import WORKER_COMMAND, worker_count
 from nextn.compile.progress import Progress, warn
 from nextn.compile.toolchain import detect_toolchain
 from nextn.graphs.phases import graph_keys
+from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.interrupts import orderly
 from nextn.weights.checkpoint import Checkpoint
 
@@ -38,7 +40,7 @@ def compile_command(
         warn(warning)
     checkpoint.require_nextn(options.num_steps)
     shape = options.session_shape(checkpoint.config)
-    plan = make_plan(shape, worker_count(len(graph_keys(shape)), COMPILE_JOB_BYTES, options.jobs))
+    plan = make_plan(shape, _compile_jobs(shape, options.jobs))
     if options.dry_run:
         if options.json:
             print(json.dumps(plan.to_dict(), indent=1))
@@ -63,6 +65,17 @@ def compile_command(
         print(json.dumps(asdict(summary)))
     else:
         print(_one_line(summary))
+
+
+def _compile_jobs(shape: SessionShape, requested: int | None) -> int:
+    machine, graphs = Machine.measure(), len(graph_keys(shape))
+    jobs = worker_count(graphs, COMPILE_JOB_BYTES, requested, machine)
+    if requested is not None and jobs < min(requested, graphs):
+        warn(
+            f"--jobs {requested} is set to {jobs}: {readable_bytes(machine.memory)} of memory is free, "
+            f"and a job may take {readable_bytes(COMPILE_JOB_BYTES)}"
+        )
+    return jobs
 
 
 def _one_line(summary: Summary) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import struct
 import threading
@@ -247,7 +248,7 @@ def test_ctrl_c_waits_for_the_work_to_end() -> None:
 
     def press_ctrl_c() -> None:
         started.wait(10)
-        signal.raise_signal(signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)  # as a terminal does, to the process and not to this thread
 
     presser = threading.Thread(target=press_ctrl_c)
     presser.start()
