@@ -21,6 +21,7 @@ from nextn.graphs.phases import graph_keys
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.interrupts import orderly
 from nextn.weights.checkpoint import Checkpoint
+from nextn.weights.stated_facts import check_expert_tables, stated_form_warning
 
 
 def compile_command(
@@ -38,7 +39,10 @@ def compile_command(
     checkpoint = Checkpoint.open(checkpoint_folder(options.checkpoint))
     for warning in checkpoint.warnings:
         warn(warning)
+    if (warning := stated_form_warning(checkpoint)) is not None:
+        warn(warning)
     checkpoint.require_nextn(options.num_steps)
+    check_expert_tables(checkpoint)
     shape = options.session_shape(checkpoint.config)
     plan = make_plan(shape, _compile_jobs(shape, options.jobs))
     if options.dry_run:

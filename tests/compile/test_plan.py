@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from nextn.compile.cli import main
 from nextn.compile.machine import Machine
@@ -110,6 +112,46 @@ def test_memory_bounds_the_jobs_asked_for_and_says_so(
     out, err = capsys.readouterr()
     assert json.loads(out)["compile_jobs"] == 2
     assert err == (
-        "nextn-compile: warning: --jobs 4 is set to 2: 2.7 GB of memory is free, "
-        "and a job may take 1.1 GB\n"
+        "nextn-compile: warning: --jobs 4 is set to 2: 2.7 GB of memory is free, and a job may take 1.1 GB\n"
     )
+
+
+def rewritten(checkpoint: Path, folder: Path, config: dict[str, object], **tensors: torch.Tensor) -> Path:
+    """A copy of the checkpoint with other config values and tensors; `__` in a name stands for a dot."""
+    folder.mkdir()
+    text = json.loads((checkpoint / "config.json").read_text()) | config
+    (folder / "config.json").write_text(json.dumps(text))
+    changed = load_file(checkpoint / "model.safetensors") | {
+        name.replace("__", "."): tensor for name, tensor in tensors.items()
+    }
+    save_file(changed, folder / "model.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize("expert", [-1, 4, 2**40])
+def test_a_dry_run_checks_routing_tables(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], expert: int
+) -> None:
+    table = load_file(checkpoint / "model.safetensors")["layers.0.ffn.gate.tid2eid"].clone()
+    table[-1, -1] = expert
+    folder = rewritten(checkpoint, tmp_path / "bad", {}, layers__0__ffn__gate__tid2eid=table)
+    assert main([str(folder), "--dry-run"]) == 3
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    for part in (
+        "expert index out of range",
+        "model.safetensors",
+        "layers.0.ffn.gate.tid2eid",
+        f"found {expert}",
+    ):
+        assert part in err
+
+
+def test_tensors_decide_how_weights_are_stored(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = rewritten(checkpoint, tmp_path / "stated", {"quantization_config": {"quant_method": "fp8"}})
+    assert main([str(folder), "--dry-run", "--json"]) == 0
+    err = capsys.readouterr().err
+    assert err.startswith(f"nextn-compile: warning: {folder / 'config.json'}: quantization_config says fp8, ")
+    assert err.endswith("but the tensors are float32: taken as stored\n")
