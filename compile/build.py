@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -135,21 +135,26 @@ class _Builder:
         kept = self._partial.adopt(WEIGHTS_FILE, stamp)
         if kept is None:
             started = time.monotonic()
-            with self._progress.waiting("packing weights"):
+            with self._progress.waiting("packing weights") as tell:
                 temporary = self._partial.scratch() / WEIGHTS_FILE
-                kept = self._pack(temporary)
+                kept = self._pack(temporary, tell)
                 self._partial.keep(temporary, WEIGHTS_FILE, stamp, kept)
             self._progress.line(f"weights packed {_cost(started, kept['bytes'])}")
         return decode(WeightsFile, kept)
 
-    def _pack(self, output: Path) -> dict[str, Any]:
+    def _pack(self, output: Path, tell: Callable[[str], None]) -> dict[str, Any]:
         config = self._shape.config
+
+        def packed(name: str, done: int, total: int) -> None:
+            tell(f"{readable_bytes(done)} of {readable_bytes(total)}, {name}")
+
         tensors = pack_weights(
             self._inputs.checkpoint,
             packed_weights(config, self._shape.num_steps > 0),
             getattr(torch, self._shape.dtype),
             output,
             extra=derived_constants(config),
+            progress=packed,
         )
         return {"file": WEIGHTS_FILE, **asdict(weights_hashes(output)), "tensors": tensors}
 

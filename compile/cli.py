@@ -6,18 +6,25 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from nextn.compile.arguments import build_parser
-from nextn.compile.progress import PROGRAM, warn
 from nextn.runtime.contract.errors import ExitCode, NextnError
+from nextn.runtime.contract.interrupts import run_tool
+
+PROGRAM = "nextn-compile"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code.
+    """Runs the command and returns its exit code; `--help` and `--version` raise SystemExit.
 
     Args:
-        arguments: without the program name; None takes those of the process.
+        arguments: without the program name; None takes those of the process, whose Ctrl-C is then handled.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        return run_tool(PROGRAM, lambda: _report(sys.argv[1:]))
+    return _report(list(arguments))
+
+
+def _report(given: list[str]) -> int:
+    """Turns whatever stops the command into one line and an exit code."""
     debug = "--debug" in given
     try:
         return _run(given)
@@ -30,12 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"{error.strerror or error}{where}", ExitCode.RUNTIME, debug)
     except MemoryError:
         return _fail("out of memory", ExitCode.RUNTIME, debug)
+    except Exception as error:
+        what = f"internal error: {type(error).__name__}: {error} (--debug prints a traceback)"
+        return _fail(what, ExitCode.RUNTIME, debug)
 
 
 def _run(given: list[str]) -> int:
+    # Imported once Ctrl-C is handled. All but the parser needs torch, which takes seconds to load; --help and
+    # usage errors should not.
+    from nextn.compile.arguments import build_parser
+
     parsed = build_parser().parse_args(given)
-    # The rest needs torch, which takes seconds to load; --help and usage errors should not.
     from nextn.compile.options import normalise
+    from nextn.compile.progress import warn
 
     options, warnings = normalise(parsed)
     for warning in warnings:
@@ -51,3 +65,7 @@ def _fail(message: str, code: ExitCode, debug: bool) -> int:
         traceback.print_exc()
     print(f"{PROGRAM}: error: {' '.join(message.split())}", file=sys.stderr)
     return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -11,16 +11,19 @@ from rich.console import Console
 
 from nextn.compile.build import Summary, build_artifact
 from nextn.compile.inputs import CompileInputs, checkpoint_folder
+from nextn.compile.machine import Machine
 from nextn.compile.options import CompileOptions
 from nextn.compile.plan import COMPILE_JOB_BYTES, Plan, make_plan, print_plan, readable_bytes
 from nextn.compile.pool import WORKER_COMMAND, worker_count
 from nextn.compile.progress import Progress, warn
 from nextn.compile.toolchain import detect_toolchain
 from nextn.compile.trace_report import peak_memory, print_reports, trace_graphs
-from nextn.graphs.config import read_model_config
+from nextn.graphs.config import ModelConfig, read_model_config
 from nextn.graphs.phases import graph_keys
 from nextn.graphs.session_shape import SessionShape
+from nextn.runtime.contract.interrupts import orderly
 from nextn.weights.checkpoint import Checkpoint
+from nextn.weights.stated_facts import check_expert_tables, stated_form_warning
 
 
 def compile_command(
@@ -35,19 +38,9 @@ def compile_command(
     Raises the errors of `Checkpoint.open` and `build_artifact`, and UsageError for a model too short for
     the options.
     """
-    checkpoint = None
-    if options.config_only is not None:
-        config, warnings = read_model_config(options.config_only)
-    else:
-        assert options.checkpoint is not None
-        checkpoint = Checkpoint.open(checkpoint_folder(options.checkpoint))
-        config, warnings = checkpoint.config, list(checkpoint.warnings)
-    for warning in warnings:
-        warn(warning)
-    if checkpoint is not None:
-        checkpoint.require_nextn(options.num_steps)
+    checkpoint, config = _source(options)
     shape = options.session_shape(config)
-    plan = make_plan(shape, worker_count(len(graph_keys(shape)), COMPILE_JOB_BYTES, options.jobs))
+    plan = make_plan(shape, _compile_jobs(shape, options.jobs))
     if options.dry_run or options.trace_only:
         _show_plan(plan, shape, options)
         return
@@ -56,18 +49,37 @@ def compile_command(
     # seconds on a busy machine).
     torch.set_num_threads(1)
     inputs = CompileInputs(checkpoint, shape, detect_toolchain(options.isa), command)
-    summary = build_artifact(
-        inputs,
-        plan,
-        options.output,
-        force=options.force,
-        progress=Progress(),
-        worker_command=worker_command,
-    )
+    with orderly():  # workers are ended, and what is finished is kept for the next run
+        summary = build_artifact(
+            inputs,
+            plan,
+            options.output,
+            force=options.force,
+            progress=Progress(),
+            worker_command=worker_command,
+        )
     if options.json:
         print(json.dumps(asdict(summary)))
     else:
         print(_one_line(summary))
+
+
+def _source(options: CompileOptions) -> tuple[Checkpoint | None, ModelConfig]:
+    """The checkpoint, checked for what the options ask of it, and its config; or a config alone."""
+    if options.config_only is not None:
+        config, warnings = read_model_config(options.config_only)
+        for warning in warnings:
+            warn(warning)
+        return None, config
+    assert options.checkpoint is not None
+    checkpoint = Checkpoint.open(checkpoint_folder(options.checkpoint))
+    for warning in checkpoint.warnings:
+        warn(warning)
+    if (stated := stated_form_warning(checkpoint)) is not None:
+        warn(stated)
+    checkpoint.require_nextn(options.num_steps)
+    check_expert_tables(checkpoint)
+    return checkpoint, checkpoint.config
 
 
 def _show_plan(plan: Plan, shape: SessionShape, options: CompileOptions) -> None:
@@ -80,6 +92,17 @@ def _show_plan(plan: Plan, shape: SessionShape, options: CompileOptions) -> None
         print(json.dumps(plan.to_dict() | (traced if reports else {}), indent=1))
     elif reports:
         print_reports(reports, console)
+
+
+def _compile_jobs(shape: SessionShape, requested: int | None) -> int:
+    machine, graphs = Machine.measure(), len(graph_keys(shape))
+    jobs = worker_count(graphs, COMPILE_JOB_BYTES, requested, machine)
+    if requested is not None and jobs < min(requested, graphs):
+        warn(
+            f"--jobs {requested} is set to {jobs}: {readable_bytes(machine.memory)} of memory is free, "
+            f"and a job may take {readable_bytes(COMPILE_JOB_BYTES)}"
+        )
+    return jobs
 
 
 def _one_line(summary: Summary) -> str:

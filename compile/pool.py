@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nextn.compile.machine import Machine
 from nextn.compile.worker import GraphJob
 from nextn.runtime.contract.errors import ExecutionError
 
@@ -31,19 +32,13 @@ class _Running:
     started: float
 
 
-def worker_count(num_jobs: int, bytes_per_job: int, requested: int | None) -> int:
-    """How many workers run at once: what was asked for, else CPUs and memory decide; at least 1."""
-    if requested is not None:
-        return max(1, min(requested, num_jobs))
-    return max(1, min(len(os.sched_getaffinity(0)), available_memory() // bytes_per_job, num_jobs))
+def worker_count(num_jobs: int, bytes_per_job: int, requested: int | None, machine: Machine) -> int:
+    """How many workers run at once: what was asked for, else a CPU each; never more than memory holds.
 
-
-def available_memory(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Bytes the kernel can hand out without swapping."""
-    for line in meminfo.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    At least 1: the estimate of `bytes_per_job` is a generous one.
+    """
+    wanted = machine.cpus if requested is None else requested
+    return max(1, min(wanted, machine.memory // bytes_per_job, num_jobs))
 
 
 def run_workers(

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.text import Text
 
-PROGRAM = "nextn-compile"
+from nextn.compile.cli import PROGRAM
+
+LINE_SECONDS = 10.0
+"""How often a log is told about a long step."""
 
 
 class Progress:
@@ -22,13 +27,24 @@ class Progress:
         self._console.print(text, markup=False)
 
     @contextmanager
-    def waiting(self, text: str) -> Iterator[None]:
-        """Shows `text` while the block runs; silent unless stderr is a terminal."""
-        if not self._console.is_terminal:
-            yield
+    def waiting(self, text: str) -> Iterator[Callable[[str], None]]:
+        """Shows `text` while the block runs, and beside it what the block tells the function it is given.
+
+        Where stderr is no terminal, the latter is a line every `LINE_SECONDS`.
+        """
+        if self._console.is_terminal:
+            with self._console.status(text) as status:
+                yield lambda detail: status.update(Text(f"{text}: {detail}"))
             return
-        with self._console.status(text):
-            yield
+        said = time.monotonic()
+
+        def tell(detail: str) -> None:
+            nonlocal said
+            if time.monotonic() - said >= LINE_SECONDS:
+                said = time.monotonic()
+                self.line(f"{text}: {detail}")
+
+        yield tell
 
 
 def warn(text: str) -> None:

@@ -6,9 +6,12 @@
 // Prints the generated ids on one line. INCLUDE and LIB are the folders runtime/include and runtime/lib of
 // the installed package; libtorch_cpu.so is found beside the package or through LD_LIBRARY_PATH.
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -16,17 +19,31 @@
 
 namespace {
 
-// Whole numbers separated by commas; empty if the text is anything else.
-std::vector<int64_t> parse_ids(const char *text) {
-    std::vector<int64_t> ids;
-    for (const char *place = text;; ++place) {
-        char *end = nullptr;
-        errno = 0;
-        ids.push_back(std::strtoll(place, &end, 10));
-        if (end == place || errno != 0) return {};
-        if (*end == '\0') return ids;
-        if (*end != ',') return {};
-        place = end;
+// The number that is the whole of [begin, end); false for anything else and for one that does not fit.
+bool parse(const char *begin, const char *end, int64_t *value) {
+    const auto [stop, error] = std::from_chars(begin, end, *value);
+    return error == std::errc() && stop == end;
+}
+
+bool parse(const std::string &text, int64_t *value) {
+    return parse(text.data(), text.data() + text.size(), value);
+}
+
+bool parse(const std::string &text, double *value) {
+    char *stop = nullptr;
+    errno = 0;
+    *value = std::strtod(text.c_str(), &stop);
+    return !text.empty() && *stop == '\0' && errno == 0;
+}
+
+// Whole numbers separated by commas.
+bool parse(const std::string &text, std::vector<int64_t> *ids) {
+    const char *const end = text.data() + text.size();
+    for (const char *place = text.data();; ++place) {
+        const char *const comma = std::find(place, end, ',');
+        if (!parse(place, comma, &ids->emplace_back())) return false;
+        if (comma == end) return true;
+        place = comma;
     }
 }
 
@@ -50,6 +67,9 @@ int generate(const char *artifact, const nextn_request &request) {
         std::printf("%s%lld", i == 0 ? "" : ",", static_cast<long long>(result->tokens[i]));
     }
     std::printf("\n");
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+        return fail({NEXTN_RUNTIME, std::string("cannot write to stdout: ") + std::strerror(errno)});
+    }
     std::fprintf(stderr, "%zu tokens in %zu rounds, %.1f ms\n", result->num_tokens, result->num_rounds,
                  result->e2e_ms);
     return 0;
@@ -62,12 +82,14 @@ int main(int argc, char **argv) {
         std::fprintf(stderr, "usage: generate ARTIFACT ID,ID,... [MAX_NEW_TOKENS [TEMPERATURE [SEED]]]\n");
         return NEXTN_USAGE;
     }
-    const std::vector<int64_t> prompt = parse_ids(argv[2]);
+    std::vector<int64_t> prompt;
     nextn_request request = nextn_request_default();
+    const char *bad = parse(argv[2], &prompt) ? nullptr : argv[2];
+    if (argc > 3 && !parse(argv[3], &request.max_new_tokens)) bad = argv[3];
+    if (argc > 4 && !parse(argv[4], &request.temperature)) bad = argv[4];
+    if (argc > 5 && !parse(argv[5], &request.seed)) bad = argv[5];
+    if (bad != nullptr) return fail({NEXTN_USAGE, std::string("not a number in range: ") + bad});
     request.prompt = prompt.data();
     request.prompt_length = prompt.size();
-    if (argc > 3) request.max_new_tokens = std::strtoll(argv[3], nullptr, 10);
-    if (argc > 4) request.temperature = std::strtod(argv[4], nullptr);
-    if (argc > 5) request.seed = std::strtoll(argv[5], nullptr, 10);
     return generate(argv[1], request);
 }

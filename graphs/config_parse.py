@@ -9,22 +9,46 @@ from pathlib import Path
 from typing import NoReturn, TypeGuard
 
 from nextn.runtime.contract.errors import CheckpointError, NextnError
+from nextn.runtime.contract.strict_json import RepeatedKey, unique_keys
 
 LARGEST_INTEGER = 2**31 - 1
 """Bound on every integer of a config: larger ones are corruption, and would make sizes meaningless."""
+
+LARGEST_COUNTS: Mapping[str, int] = {
+    "num_hidden_layers": 1024,
+    "num_hash_layers": 1024,
+    "n_routed_experts": 8192,
+    "n_shared_experts": 64,
+    "num_experts_per_tok": 512,
+    "num_attention_heads": 4096,
+    "o_groups": 4096,
+    "index_n_heads": 4096,
+    "hc_mult": 8,
+    "hc_sinkhorn_iters": 1000,
+}
+"""Bounds on the integers that count tensors, graph nodes or passes, so that no config can make a loop without
+end. The releases have at most 61 layers, 384 experts (6 chosen, 1 shared), 128 heads, 16 groups, 64 index
+heads, 4 streams and 20 passes; the CPU kernel of the mixing matrices holds 8 streams."""
+
+LARGEST_SCHEDULE = 2 * LARGEST_COUNTS["num_hidden_layers"]
+"""Bound on entries of an array with one entry per layer, draft layers included."""
 
 
 def read_json_object(path: Path) -> dict[str, object]:
     """The JSON object in `path`.
 
     Raises:
-        CheckpointError: the file is absent, unreadable, not UTF-8 JSON, or not an object.
+        CheckpointError: the file is absent, unreadable, not UTF-8 JSON, not an object, or repeats a key.
     """
     try:
-        parsed: object = json.loads(path.read_text(encoding="utf-8"))
+        parsed: object = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
     except OSError as error:
         raise CheckpointError(
             "cannot read file", file=path, expected="a readable JSON file", found=error.strerror
+        ) from error
+    except RepeatedKey as error:
+        raise CheckpointError(
+            "invalid JSON", file=path, key=error.key, expected="each key once", found="a repeated key"
         ) from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError("invalid JSON", file=path, expected="a JSON object", found=error) from error
@@ -85,6 +109,7 @@ class FieldReader:
         return self.raw[key]
 
     def integer(self, key: str, minimum: int = 1, maximum: int = LARGEST_INTEGER) -> int:
+        maximum = min(maximum, LARGEST_COUNTS.get(key, maximum))
         expected = f"an integer in [{minimum}, {maximum}]"
         found = self.value(key, expected)
         if not is_integer(found) or not minimum <= found <= maximum:
@@ -114,6 +139,8 @@ class FieldReader:
         found = self.value(key, expected)
         if not isinstance(found, list):
             self.refuse(key, expected, found)
+        if len(found) > LARGEST_SCHEDULE:
+            self.refuse(key, f"at most {LARGEST_SCHEDULE} entries", f"{len(found)} entries")
         return found
 
     def integers(self, key: str, minimum: int = 0, maximum: int = LARGEST_INTEGER) -> tuple[int, ...]:

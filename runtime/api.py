@@ -14,6 +14,7 @@ from nextn.runtime.artifact_files import open_tokenizer
 from nextn.runtime.completion import Completion
 from nextn.runtime.contract.errors import RequestError, UsageError
 from nextn.runtime.generation import CompletionCallback, DeltaCallback, Generation
+from nextn.runtime.integers import as_integer
 from nextn.runtime.interruptible import run_interruptibly
 from nextn.runtime.model import Model
 from nextn.runtime.requests import Request, RequestReader
@@ -66,7 +67,7 @@ class Engine:
             raise UsageError("phases need speculation", expected="an artifact with k >= 1", found="k = 0")
         self.tokenizer = open_tokenizer(model.directory, model.manifest)
         self._phases = phases
-        self._slots = slots
+        self._slots = model.checked_slots(slots)
         self._session: Session | None = None
         self._one_call = threading.Lock()
         self._generation: Generation | None = None
@@ -98,12 +99,13 @@ class Engine:
             max_new_tokens=max_new_tokens,
             temperature=temperature,
             seed=seed,
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            stop=tuple(stop) if isinstance(stop, Iterable) and not isinstance(stop, str) else stop,
             ignore_eos=ignore_eos,
         )
         requests = [
             reader.read(_fields(prompt), default_id=index) for index, prompt in enumerate(_as_list(prompts))
         ]
+        _refuse_repeated_ids(requests)
         completions = self.run(requests, on_delta=on_delta).completions
         for completion in completions:
             if completion.error is not None:
@@ -132,6 +134,11 @@ class Engine:
         A request the session refuses becomes a completion with `error`. Raises what `generate` does.
         """
         self._refuse_own_callback()
+        for name, callback in (("on_delta", on_delta), ("on_completion", on_completion)):
+            if callback is not None and not callable(callback):
+                raise UsageError(
+                    "bad argument", key=name, expected="a function", found=type(callback).__name__
+                )
         with self._one_call:
             self._threads = {threading.get_ident()}
             try:
@@ -228,14 +235,40 @@ class Engine:
 def _as_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Any]:
     if isinstance(prompts, str | Mapping):
         return [prompts]
-    if not isinstance(prompts, Iterable):
-        raise RequestError("bad prompts", expected="text, token ids, or a list", found=type(prompts).__name__)
-    items: list[Any] = list(prompts)  # an iterator can be looked at only once
-    ids = bool(items) and all(isinstance(item, int) for item in items)
+    items = _listed(prompts)
+    if items is None:
+        raise RequestError(
+            "bad prompts", key="prompts", expected="text, token ids, or a list", found=type(prompts).__name__
+        )
+    ids = bool(items) and all(as_integer(item) is not None for item in items)
     return [items] if ids else items
 
 
 def _fields(prompt: Any) -> Mapping[str, Any]:
     if isinstance(prompt, Mapping):
         return prompt
-    return {"prompt": prompt} if isinstance(prompt, str) else {"token_ids": prompt}
+    if isinstance(prompt, str):
+        return {"prompt": prompt}
+    ids = _listed(prompt)
+    return {"token_ids": prompt if ids is None else ids}
+
+
+def _listed(value: Any) -> list[Any] | None:
+    """The items of a list, an array or an iterator, which can be looked at only once; None for others.
+
+    Bytes are no ids, though Python iterates them as integers.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        return None
+    try:
+        return list(value)
+    except TypeError:
+        return None
+
+
+def _refuse_repeated_ids(requests: Sequence[Request]) -> None:
+    seen: set[int | str] = set()
+    for request in requests:
+        if request.id in seen:
+            raise RequestError("bad request", key="id", expected="an id of its own", found=request.id)
+        seen.add(request.id)

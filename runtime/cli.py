@@ -1,147 +1,31 @@
-"""`nextn-run`: continue prompts with an artifact, or check and describe it."""
+"""The command `nextn-run`: results on stdout, figures and one-line errors on stderr."""
 
 from __future__ import annotations
 
-import io
-import os
 import sys
-import traceback
 from collections.abc import Sequence
 
-from nextn.runtime import json_output
-from nextn.runtime.api import Engine, load
-from nextn.runtime.arguments import parse_arguments
-from nextn.runtime.completion import Completion
-from nextn.runtime.contract.errors import ExecutionError, ExitCode, NextnError, UsageError
-from nextn.runtime.model import Model
-from nextn.runtime.options import PromptSource, RunOptions, normalise
-from nextn.runtime.reports import info_object, info_text
-from nextn.runtime.request_source import read_requests
-from nextn.runtime.requests import Request
-from nextn.runtime.result_writer import JsonWriter, ResultWriter, TextWriter, report_error
+from nextn.runtime.contract.interrupts import run_tool
+
+PROGRAM = "nextn-run"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit code; `--help` and `--version` raise SystemExit."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # text may not fit the locale's encoding
-    try:
-        if sys.stdout is None:
-            raise ExecutionError("stdout is closed: there is nowhere to print results")
-        code = _execute(normalise(parse_arguments(arguments)))
-        sys.stdout.flush()
-        return int(code)
-    except BrokenPipeError:
-        _abandon_stdout()
-        return int(ExitCode.RUNTIME)
-    except KeyboardInterrupt:
-        report_error("interrupted")
-        return int(ExitCode.INTERRUPTED)
-    except Exception as error:
-        if "--debug" in arguments:
-            traceback.print_exc()
-        report_error(_one_line(error))
-        if isinstance(error, OSError):
-            _abandon_stdout()
-        return int(error.exit_code if isinstance(error, NextnError) else ExitCode.RUNTIME)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit code; `--help` and `--version` raise SystemExit.
+
+    Args:
+        arguments: without the program name; None takes those of the process, whose Ctrl-C is then handled.
+    """
+    if arguments is None:
+        return run_tool(PROGRAM, lambda: _run(sys.argv[1:]))
+    return _run(arguments)
 
 
-def _execute(options: RunOptions) -> ExitCode:
-    if options.source is not None:
-        return _generate(options, options.source)
-    with Model(options.artifact, verify_weights=options.mode != "info") as model:
-        _check_device(options, model)
-        if options.mode == "selftest":
-            return _selftest(options, model)
-        if options.mode == "info":
-            _show_info(options, model)
-        else:
-            _show_verified(options, model)
-    return ExitCode.OK
+def _run(arguments: Sequence[str]) -> int:
+    # Imported once Ctrl-C is handled: this takes a tenth of a second.
+    from nextn.runtime.command import run_command
 
-
-def _generate(options: RunOptions, source: PromptSource) -> ExitCode:
-    several = source.flag == "requests"
-    with load(options.artifact, speculation=options.speculation, phases=options.phases) as engine:
-        _check_device(options, engine.model)
-        writer: ResultWriter = JsonWriter() if options.json else TextWriter(headed=several)
-        read = read_requests(source, engine.request_reader(**options.settings))
-        return _run(engine, read, writer, stream=options.stream)
-
-
-def _run(
-    engine: Engine, read: Sequence[Request | Completion], writer: ResultWriter, *, stream: bool
-) -> ExitCode:
-    refused = [entry for entry in read if isinstance(entry, Completion)]
-    for completion in refused:
-        writer.completion(completion)
-    run = engine.run(
-        [entry for entry in read if isinstance(entry, Request)],
-        on_delta=writer.delta if stream else None,
-        on_completion=writer.completion,
-    )
-    writer.summary(run.metrics, len(refused))
-    failures = [completion for completion in (*refused, *run.completions) if completion.error is not None]
-    return ExitCode.USAGE if failures else ExitCode.OK
-
-
-def _selftest(options: RunOptions, model: Model) -> ExitCode:
-    # Only this mode needs numpy, which takes longer to import than all the rest.
-    from nextn.runtime.golden import Check, selftest
-
-    checks: list[Check] = []
-    for check in selftest(model):
-        checks.append(check)
-        if not options.json:
-            print(f"{'PASS' if check.passed else 'FAIL'}  {check.name}: {check.detail}", flush=True)
-    passed = all(check.passed for check in checks)
-    if options.json:
-        entries = [{"name": entry.name, "passed": entry.passed, "detail": entry.detail} for entry in checks]
-        sys.stdout.write(json_output.line({"selftest": {"passed": passed, "checks": entries}}))
-    else:
-        failed = sum(not check.passed for check in checks)
-        print(f"PASS: {len(checks)} checks" if passed else f"FAIL: {failed} of {len(checks)} checks")
-    return ExitCode.OK if passed else ExitCode.ARTIFACT
-
-
-def _show_info(options: RunOptions, model: Model) -> None:
-    if options.json:
-        sys.stdout.write(json_output.line({"info": info_object(model)}))
-    else:
-        sys.stdout.write(info_text(model))
-
-
-def _show_verified(options: RunOptions, model: Model) -> None:
-    size = model.info.weight_bytes
-    if options.json:
-        sys.stdout.write(json_output.line({"verify_weights": {"passed": True, "bytes": size}}))
-    else:
-        print(f"weights verified: {size} bytes")
-
-
-def _check_device(options: RunOptions, model: Model) -> None:
-    device = model.manifest.target.device
-    if options.device not in (None, device):
-        raise UsageError("--device is not the artifact's", expected=device, found=options.device)
-
-
-def _one_line(error: Exception) -> str:
-    if isinstance(error, NextnError):
-        return str(error)
-    text = " ".join(str(error).split())
-    if isinstance(error, OSError):
-        return text
-    return f"internal error: {type(error).__name__}: {text} (--debug prints a traceback)"
-
-
-def _abandon_stdout() -> None:
-    """Nobody reads stdout: keeps the interpreter from failing once more when it flushes at exit."""
-    try:
-        descriptor = sys.stdout.fileno()
-    except (AttributeError, OSError, ValueError):
-        return
-    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    return run_command(arguments)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,14 @@ from types import TracebackType
 from nextn.runtime import abi
 from nextn.runtime.contract.errors import UsageError
 from nextn.runtime.contract.manifest import MANIFEST_FILE, Manifest, parse_manifest
+from nextn.runtime.integers import integer_argument
 from nextn.runtime.library import find_torch_library, load_library, status_error, text
 from nextn.runtime.session import Session
 
 ERROR_BYTES = 2048
+
+MAX_ROUND_SAMPLES = 1 << 24
+"""The limit of libnextn."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +47,10 @@ class Model:
     def __init__(self, directory: str | os.PathLike[str], *, verify_weights: bool = False) -> None:
         """Opens `directory`; `verify_weights` also hashes the weights body, reading the whole file.
 
-        Raises ArtifactError if the artifact is damaged or not for this machine, ExecutionError if
-        libnextn or libtorch cannot be loaded.
+        Raises UsageError if `directory` is no path, ArtifactError if the artifact is damaged or not for this
+        machine, ExecutionError if libnextn or libtorch cannot be loaded.
         """
-        self.directory = Path(directory)
+        self.directory = _path(directory)
         library = load_library()
         parameters = library.nextn_model_default_params()
         torch_library = find_torch_library()
@@ -89,11 +93,11 @@ class Model:
         if not self._close.alive:
             raise UsageError("the model is closed")
         parameters = self._library.nextn_session_default_params()
-        parameters.slots = slots
+        parameters.slots = self.checked_slots(slots)
         parameters.speculation = speculation and self.info.num_steps > 0
         parameters.phases = phases
         if round_samples is not None:
-            parameters.round_samples = round_samples
+            parameters.round_samples = integer_argument("round_samples", round_samples, 0, MAX_ROUND_SAMPLES)
         handle = ctypes.c_void_p()
         create_native(
             lambda buffer: self._library.nextn_session_create(
@@ -103,6 +107,10 @@ class Model:
         session = Session(self._library, handle, owner=self, round_samples=int(parameters.round_samples))
         self._sessions.add(session)
         return session
+
+    def checked_slots(self, slots: int) -> int:
+        """Raises UsageError unless a session can have so many slots."""
+        return integer_argument("slots", slots, 0, self.info.slots)
 
     def close(self) -> None:
         """Closes the model's sessions, then the model. Closing twice is harmless.
@@ -125,6 +133,17 @@ class Model:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _path(directory: object) -> Path:
+    try:
+        path = os.fsdecode(directory)  # type: ignore[arg-type]
+        if b"\0" not in os.fsencode(path):  # C would end the path there
+            return Path(path)
+    except (TypeError, UnicodeError):
+        pass
+    found = repr(directory) if isinstance(directory, str | bytes) else type(directory).__name__
+    raise UsageError("bad argument", key="directory", expected="a path", found=found)
 
 
 def create_native(call: Callable[[ctypes.Array[ctypes.c_char]], int]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nextn.runtime.contract.errors import RequestError, UsageError
-from nextn.runtime.requests import DEFAULTS, check_settings
+from nextn.runtime.requests import DEFAULTS, checked_settings
 
 Mode = Literal["generate", "selftest", "verify_weights", "info"]
 
@@ -84,12 +84,11 @@ def _mode_and_source(arguments: argparse.Namespace) -> tuple[Mode, PromptSource 
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
     settings = {name: getattr(arguments, name) for name in DEFAULTS}
     try:
-        check_settings(settings)
+        return checked_settings(settings)
     except RequestError as error:
         flag = _flag(error.key or "")
         message = f"{flag}: bad value" if error.message == "bad request" else f"{flag}: {error.message}"
         raise UsageError(message, expected=error.expected, found=error.found) from error
-    return settings
 
 
 def _flag(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 from nextn.runtime.completion import Completion, failed
 from nextn.runtime.contract.errors import RequestError, UsageError
 from nextn.runtime.options import PromptSource
-from nextn.runtime.requests import Request, RequestId, RequestReader, is_request_id, parse_line
+from nextn.runtime.requests import Request, RequestId, RequestReader, parse_line, request_id
 
 SINGLE_ID = 1
 
@@ -41,18 +42,26 @@ def _single_fields(source: PromptSource) -> dict[str, Any]:
 
 
 def _from_lines(lines: Iterable[bytes], reader: RequestReader) -> Iterator[Request | Completion]:
+    taken: set[RequestId] = set()
     for number, line in enumerate(lines, start=1):
         content = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
         if content.strip():
-            yield _from_line(content, number, reader)
+            yield _from_line(content, number, reader, taken)
 
 
-def _from_line(line: bytes, number: int, reader: RequestReader) -> Request | Completion:
+def _from_line(
+    line: bytes, number: int, reader: RequestReader, taken: set[RequestId]
+) -> Request | Completion:
+    """`taken` are the ids of earlier lines: results are told apart by id, so the first keeps its own."""
     identity: RequestId = number
     try:
         fields = parse_line(line)
-        if is_request_id(fields.get("id")):
-            identity = fields["id"]
+        given = request_id(fields.get("id", number))
+        if given in taken:
+            raise RequestError("bad request", key="id", expected="an id of its own", found=json.dumps(given))
+        if given is not None:
+            identity = given
+            taken.add(identity)
         return reader.read(fields, default_id=number)
     except RequestError as error:
         return failed(identity, error)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, NoReturn
 
 from nextn.runtime.contract.blocks import TEMPERATURE_ONE
 from nextn.runtime.contract.errors import RequestError
+from nextn.runtime.contract.strict_json import RepeatedKey, unique_keys
+from nextn.runtime.integers import as_integer
 from nextn.runtime.text import Tokenizer
 
 RequestId = int | str
@@ -55,16 +58,27 @@ UNAVAILABLE = {
 PROMPT_FIELDS = ("prompt", "token_ids", "messages")
 
 
-def check_settings(fields: Mapping[str, Any]) -> None:
-    """Raises RequestError naming the first bad field among those of `DEFAULTS`."""
-    for field, value in fields.items():
-        if field in UNAVAILABLE:
-            if isinstance(value, bool) or value != DEFAULTS[field]:
-                _refuse(field, DEFAULTS[field], value, f"{UNAVAILABLE[field]} is not in this build")
-        elif field in _EXPECTED:
-            expected, accepts = _EXPECTED[field]
-            if not accepts(value):
-                _refuse(field, expected, value)
+def checked_settings(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as plain Python values, numpy's numbers converted.
+
+    Raises RequestError naming the first field that is bad or not among those of `DEFAULTS`.
+    """
+    return {field: _checked_setting(field, value) for field, value in fields.items()}
+
+
+def _checked_setting(field: str, value: Any) -> Any:
+    if field not in DEFAULTS:
+        raise RequestError("unknown setting", key=field, expected=f"one of {', '.join(DEFAULTS)}")
+    if field in UNAVAILABLE:
+        default = DEFAULTS[field]
+        if isinstance(value, bool) or not isinstance(value, Real) or value != default:
+            _refuse(field, default, value, f"{UNAVAILABLE[field]} is not in this build")
+        return default
+    expected, read = _SETTINGS[field]
+    found = read(value)
+    if found is None:
+        _refuse(field, expected, value)
+    return found
 
 
 class RequestReader:
@@ -82,8 +96,7 @@ class RequestReader:
         self._vocab_size = vocab_size
         self._max_prompt = max_seq_len - 1
         self._tokenizer = tokenizer
-        self._defaults = {**DEFAULTS, **(defaults or {})}
-        check_settings(self._defaults)
+        self._defaults = checked_settings({**DEFAULTS, **(defaults or {})})
 
     def read(self, fields: Mapping[str, Any], default_id: RequestId) -> Request:
         """A request from its fields, those of the JSON form. Raises RequestError naming the bad field."""
@@ -91,16 +104,18 @@ class RequestReader:
             if name not in DEFAULTS and name not in PROMPT_FIELDS and name != "id":
                 known = ", ".join(("id", *PROMPT_FIELDS, *DEFAULTS))
                 raise RequestError("bad request: unknown field", key=name, expected=f"one of {known}")
-        identity = fields.get("id", default_id)
-        if not is_request_id(identity):
-            _refuse("id", "a string or an integer", identity)
-        settings = {name: fields.get(name, default) for name, default in self._defaults.items()}
-        check_settings(settings)
+        given = fields.get("id", default_id)
+        identity = request_id(given)
+        if identity is None:
+            _refuse("id", "a string or a 64-bit integer", given)
+        settings = checked_settings(
+            {name: fields.get(name, default) for name, default in self._defaults.items()}
+        )
         return Request(
             id=identity,
             prompt=self._prompt(fields),
             max_new_tokens=settings["max_new_tokens"],
-            temperature=float(settings["temperature"]),
+            temperature=settings["temperature"],
             seed=settings["seed"],
             stop=self._stop(settings["stop"]),
             ignore_eos=settings["ignore_eos"],
@@ -138,29 +153,33 @@ class RequestReader:
     def _token_ids(self, value: object) -> tuple[int, ...]:
         if not isinstance(value, list | tuple):
             _refuse("token_ids", "a list of integers", value)
-        expected = f"an integer in 0..{self._vocab_size - 1}"
-        for index, token in enumerate(value):
-            if not _is_integer(token, 0, self._vocab_size - 1):
-                _refuse(f"token_ids[{index}]", expected, token)
-        return tuple(value)
+        ids = []
+        for index, item in enumerate(value):
+            token = _integer(item, 0, self._vocab_size - 1)
+            if token is None:
+                _refuse(f"token_ids[{index}]", f"an integer in 0..{self._vocab_size - 1}", item)
+            ids.append(token)
+        return tuple(ids)
 
-    def _stop(self, value: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
-        stops = (value,) if isinstance(value, str) else tuple(value)
+    def _stop(self, stops: tuple[str, ...]) -> tuple[str, ...]:
         if stops and self._tokenizer is None:
             raise RequestError("stop strings need a tokenizer and the artifact has none", key="stop")
         return stops
 
 
-def is_request_id(value: object) -> bool:
-    return isinstance(value, int | str) and not isinstance(value, bool)
+def request_id(value: object) -> RequestId | None:
+    """`value` as an id; None if it is none."""
+    return value if isinstance(value, str) else _integer(value, -INT64_MAX)
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
     """The JSON object on one line. Raises RequestError."""
     try:
-        fields = json.loads(line.decode("utf-8"))
+        fields = json.loads(line.decode("utf-8"), object_pairs_hook=unique_keys)
     except UnicodeDecodeError as error:
         raise RequestError("bad request", expected="UTF-8 text", found=error) from error
+    except RepeatedKey as error:
+        raise RequestError("bad request: a repeated key", key=error.key) from error
     except (ValueError, RecursionError) as error:
         raise RequestError("bad request", expected="a JSON object", found=error) from error
     if not isinstance(fields, dict):
@@ -168,19 +187,22 @@ def parse_line(line: bytes) -> dict[str, Any]:
     return fields
 
 
-def _is_integer(value: object, low: int, high: int = INT64_MAX) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+def _integer(value: object, low: int, high: int = INT64_MAX) -> int | None:
+    number = as_integer(value)
+    return number if number is not None and low <= number <= high else None
 
 
-def _is_temperature(value: object) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return 0 <= value < TEMPERATURE_LIMIT
+def _temperature(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < TEMPERATURE_LIMIT:
+        return None
+    return float(value)
 
 
-def _is_stop(value: object) -> bool:
-    stops = [value] if isinstance(value, str) else value
-    return isinstance(stops, list | tuple) and all(map(_is_stop_string, stops))
+def _stops(value: object) -> tuple[str, ...] | None:
+    stops = (value,) if isinstance(value, str) else value
+    if not isinstance(stops, list | tuple) or not all(map(_is_stop_string, stops)):
+        return None
+    return tuple(stops)
 
 
 def _is_stop_string(value: object) -> bool:
@@ -188,13 +210,14 @@ def _is_stop_string(value: object) -> bool:
     return isinstance(value, str) and value != "" and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
-_EXPECTED: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "max_new_tokens": ("an integer of at least 1", lambda value: _is_integer(value, 1)),
-    "temperature": (f"a number of at least 0 and below {TEMPERATURE_LIMIT}", _is_temperature),
-    "seed": (f"an integer in 0..{INT64_MAX}", lambda value: _is_integer(value, 0)),
-    "stop": ("a non-empty string or a list of them", _is_stop),
-    "ignore_eos": ("true or false", lambda value: isinstance(value, bool)),
+_SETTINGS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "max_new_tokens": ("an integer of at least 1", lambda value: _integer(value, 1)),
+    "temperature": (f"a number of at least 0 and below {TEMPERATURE_LIMIT}", _temperature),
+    "seed": (f"an integer in 0..{INT64_MAX}", lambda value: _integer(value, 0)),
+    "stop": ("a non-empty string or a list of them", _stops),
+    "ignore_eos": ("true or false", lambda value: value if isinstance(value, bool) else None),
 }
+"""What is expected of a setting, and its reader, which returns None for anything else."""
 
 
 def _refuse(field: str, expected: object, found: object, message: str = "bad request") -> NoReturn:
@@ -204,8 +227,10 @@ def _refuse(field: str, expected: object, found: object, message: str = "bad req
 def _shown(value: object) -> str:
     try:
         text = json.dumps(value)
-    except (TypeError, ValueError):
+    except TypeError:
         text = repr(value)
+    except ValueError:  # an integer beyond Python's digit limit, or a list within itself
+        text = f"a {type(value).__name__} that cannot be shown"
     except RecursionError:
         text = f"a {type(value).__name__} nested too deep"
     return text if len(text) <= 60 else f"{text[:57]}..."

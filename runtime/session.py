@@ -6,13 +6,14 @@ import ctypes
 import threading
 import weakref
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal
 
 from nextn.runtime import abi
 from nextn.runtime.contract.errors import RequestError, UsageError
+from nextn.runtime.integers import integer_argument
 from nextn.runtime.library import status_error, text
 
 SessionFinish = Literal["stop", "length", "abort"]
@@ -108,13 +109,13 @@ class Session:
     ) -> int:
         """Queues a request and returns its id. Raises RequestError for bad values."""
         request = self._library.nextn_request_default()
-        ids = _int64("prompt", *prompt)
+        ids = _int64("prompt", prompt)
         buffer = (ctypes.c_int64 * len(ids)).from_buffer(ids)
         request.prompt = ctypes.cast(buffer, ctypes.POINTER(ctypes.c_int64))
         request.prompt_length = len(ids)
-        request.max_new_tokens = _int64("max_new_tokens", max_new_tokens)[0]
-        request.temperature = temperature
-        request.seed = _int64("seed", seed)[0]
+        request.max_new_tokens = _int64("max_new_tokens", [max_new_tokens])[0]
+        request.temperature = _double("temperature", temperature)
+        request.seed = _int64("seed", [seed])[0]
         request.ignore_eos = ignore_eos
         native_id = ctypes.c_uint64()
         status = self._library.nextn_session_submit(
@@ -157,7 +158,9 @@ class Session:
     def result(self, request: int) -> SessionResult:
         """A copy of what `request` produced so far. Raises UsageError for an unknown id."""
         native = abi.NativeResult()
-        self._check(self._library.nextn_session_result(self._handle, request, ctypes.byref(native)))
+        self._check(
+            self._library.nextn_session_result(self._handle, _native_id(request), ctypes.byref(native))
+        )
         return SessionResult(
             tokens=tuple(native.tokens[: native.num_tokens]) if native.num_tokens else (),
             accept_lens=tuple(native.accept_lens[: native.num_rounds]) if native.num_rounds else (),
@@ -175,7 +178,7 @@ class Session:
 
     def release(self, request: int) -> None:
         """Frees the result of a finished request."""
-        self._library.nextn_session_release(self._handle, request)
+        self._library.nextn_session_release(self._handle, _native_id(request))
 
     def metrics(self) -> SessionMetrics:
         native = self._library.nextn_session_get_metrics(self._handle)
@@ -277,9 +280,20 @@ class Session:
         return text(self._library.nextn_session_last_error(self._handle))
 
 
-def _int64(field: str, *values: int) -> array[int]:
+def _int64(field: str, values: Iterable[int]) -> array[int]:
     """The values as C integers; ctypes would wrap those that do not fit."""
     try:
         return array("q", values)
     except (TypeError, OverflowError) as error:
         raise RequestError("bad request", key=field, expected="64-bit integers", found=error) from error
+
+
+def _double(field: str, value: float) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise RequestError("bad request", key=field, expected="a number", found=error) from error
+
+
+def _native_id(request: int) -> int:
+    return integer_argument("request", request, 0, 2**64 - 1)

@@ -87,7 +87,7 @@ def test_imports_follow_the_arrows(package: str, file: Path) -> None:
             assert top in sys.stdlib_module_names or top == "nextn", module
 
 
-@pytest.mark.parametrize("module", ["nextn", "nextn.runtime.cli", "nextn.compile.arguments"])
+@pytest.mark.parametrize("module", ["nextn", "nextn.runtime.command", "nextn.compile.arguments"])
 def test_importing_is_light(module: str) -> None:
     """In a fresh interpreter none of these pulls in torch, and `nextn` pulls in nothing of its own."""
     code = f"import {module}, sys; print([m for m in sys.modules if m == 'torch' or m.startswith('nextn.')])"
@@ -96,6 +96,23 @@ def test_importing_is_light(module: str) -> None:
     assert "torch" not in loaded
     if module == "nextn":
         assert loaded == []
+
+
+@pytest.mark.parametrize("module", ["nextn.runtime.cli", "nextn.compile.cli"])
+def test_a_command_handles_ctrl_c_before_it_imports_the_rest(module: str) -> None:
+    code = f"import {module}, sys; print([m for m in sys.modules if m.startswith('nextn.')])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    contract = {
+        "nextn.runtime.contract",
+        "nextn.runtime.contract.errors",
+        "nextn.runtime.contract.interrupts",
+    }
+    assert set(ast.literal_eval(run.stdout)) <= {
+        module,
+        module.removesuffix(".cli"),
+        "nextn.runtime",
+        *contract,
+    }
 
 
 def test_every_folder_with_python_is_packaged() -> None:

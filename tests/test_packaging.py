@@ -52,7 +52,7 @@ def test_libraries_headers_and_the_demo_are_in_the_wheel(wheel: zipfile.ZipFile)
 def test_sources_and_leftovers_are_not_in_the_wheel(wheel: zipfile.ZipFile) -> None:
     for name in wheel.namelist():
         assert not name.startswith(("tests/", "face/", "nextn/tests/"))
-        assert not name.endswith((".cpp", ".pyc", ".log"))
+        assert not name.endswith((".cpp", ".pyc", ".log", ".map"))
         assert "__pycache__" not in name and ".ruff_cache" not in name
 
 

@@ -60,6 +60,7 @@ class Control:
     EOS = Field(11, MAX_EOS)
     DRAFT = Field(19, MAX_STEPS)
     RESERVED = Field(27, 5)
+    """Room for further request settings; unused."""
     WIDTH = 32
 
 
@@ -76,6 +77,7 @@ class Result:
     POS = Field(12)
     """`pos` after the round."""
     RESERVED = Field(13, 3)
+    """Room for what a round with logprobs must tell; unused."""
     WIDTH = 16
 
 

@@ -20,9 +20,27 @@ class DecodeFault(Exception):
         self.found = _shortened(found)
 
 
+class RepeatedKey(ValueError):
+    """An object has `key` twice: readers differ in which of the values they take."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"key {_shortened(key)} is repeated")
+        self.key = key
+
+
+def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """`object_pairs_hook` for `json.loads`. Raises RepeatedKey."""
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise RepeatedKey(key)
+        found[key] = value
+    return found
+
+
 def parse_unique(text: str) -> object:
     """`json.loads` that refuses a repeated key and NaN. Raises ValueError."""
-    return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+    return json.loads(text, object_pairs_hook=unique_keys, parse_constant=_no_constant)
 
 
 def decode(record: type[Record], value: object, *, ignore_unknown: bool = False) -> Record:
@@ -94,13 +112,6 @@ class _Decoder:
 def _shortened(found: object) -> str:
     text = repr(found) if isinstance(found, str) else str(found)
     return text if len(text) <= 120 else f"{text[:117]}..."
-
-
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError(f"a repeated key among {', '.join(sorted(found))[:120]}")
-    return found
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -188,6 +188,15 @@ def test_an_interrupt_says_how_to_continue(tmp_path: Path, start_compile: Start)
     assert not (tmp_path / "artifact").exists()
 
 
+def test_a_long_packing_is_reported(tmp_path: Path, compile_to: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nextn.compile.progress.LINE_SECONDS", 0.0)
+    lines = compile_to(tmp_path / "artifact").err.splitlines()
+    packing = [line for line in lines if line.startswith("packing weights: ")]
+    size = packing[-1].split()[5]
+    assert len(packing) > 50 and packing[-1].startswith(f"packing weights: {size} kB of {size} kB, ")
+    assert packing[0].split(", ")[1] == "embed.weight"
+
+
 def test_leftovers_of_other_options_are_removed(tmp_path: Path, compile_to: Run) -> None:
     output = tmp_path / "artifact"
     assert compile_to(output, end="crash").code == 5

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from nextn.compile.cli import main
+from nextn.compile.machine import Machine
 from nextn.compile.plan import readable_bytes
-from nextn.compile.pool import available_memory, worker_count
+from nextn.compile.pool import worker_count
 
 # The `window_only` case: vocab 101, hidden 64, 2 streams, 2 layers of window 8, 4 heads of 32, ranks 32 and
 # 16, 2 output groups, 4 experts of 32 with 2 chosen, one shared expert; the first layer is hash-routed.
@@ -37,7 +40,10 @@ def dry_run(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, ob
     return plan
 
 
-def test_speculative_plan(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_speculative_plan(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Machine, "measure", lambda: Machine(cpus=8, memory=1 << 40))
     plan = dry_run(capsys, str(checkpoint), "--batch-sizes", "4,1,4", "--prefill-chunk", "16", "--jobs", "2")
     weights = 2 * _LAYER + _HASH_TABLE + _ROUTER_BIAS + _SHARED + _NEXTN + _FREQUENCIES
     assert plan["weight_bytes"] == weights
@@ -94,9 +100,65 @@ def test_readable_bytes(count: int, text: str) -> None:
     assert readable_bytes(count) == text
 
 
-def test_workers_are_bounded(tmp_path: Path) -> None:
-    memory = available_memory()
-    assert worker_count(8, memory * 2, None) == 1
-    assert worker_count(1, 1, None) == 1
-    assert worker_count(8, memory * 2, 3) == 3
-    assert worker_count(2, 1, 64) == 2
+def test_workers_are_bounded() -> None:
+    machine = Machine(cpus=4, memory=6000)
+    assert worker_count(8, 1000, None, machine) == 4
+    assert worker_count(8, 2000, None, machine) == 3
+    assert worker_count(1, 1, None, machine) == 1
+    assert worker_count(8, 12000, None, machine) == 1
+    assert worker_count(8, 1000, 5, machine) == 5
+    assert worker_count(8, 1000, 7, machine) == 6
+    assert worker_count(2, 1, 64, machine) == 2
+
+
+def test_memory_bounds_the_jobs_asked_for_and_says_so(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Machine, "measure", lambda: Machine(cpus=8, memory=5 << 29))
+    assert main([str(checkpoint), "--dry-run", "--json", "--jobs", "4"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["compile_jobs"] == 2
+    assert err == (
+        "nextn-compile: warning: --jobs 4 is set to 2: 2.7 GB of memory is free, and a job may take 1.1 GB\n"
+    )
+
+
+def rewritten(checkpoint: Path, folder: Path, config: dict[str, object], **tensors: torch.Tensor) -> Path:
+    """A copy of the checkpoint with other config values and tensors; `__` in a name stands for a dot."""
+    folder.mkdir()
+    text = json.loads((checkpoint / "config.json").read_text()) | config
+    (folder / "config.json").write_text(json.dumps(text))
+    changed = load_file(checkpoint / "model.safetensors") | {
+        name.replace("__", "."): tensor for name, tensor in tensors.items()
+    }
+    save_file(changed, folder / "model.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize("expert", [-1, 4, 2**40])
+def test_a_dry_run_checks_routing_tables(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], expert: int
+) -> None:
+    table = load_file(checkpoint / "model.safetensors")["layers.0.ffn.gate.tid2eid"].clone()
+    table[-1, -1] = expert
+    folder = rewritten(checkpoint, tmp_path / "bad", {}, layers__0__ffn__gate__tid2eid=table)
+    assert main([str(folder), "--dry-run"]) == 3
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    for part in (
+        "expert index out of range",
+        "model.safetensors",
+        "layers.0.ffn.gate.tid2eid",
+        f"found {expert}",
+    ):
+        assert part in err
+
+
+def test_tensors_decide_how_weights_are_stored(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = rewritten(checkpoint, tmp_path / "stated", {"quantization_config": {"quant_method": "fp8"}})
+    assert main([str(folder), "--dry-run", "--json"]) == 0
+    err = capsys.readouterr().err
+    assert err.startswith(f"nextn-compile: warning: {folder / 'config.json'}: quantization_config says fp8, ")
+    assert err.endswith("but the tensors are float32: taken as stored\n")

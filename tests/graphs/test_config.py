@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -337,6 +338,29 @@ def test_canonical_form_returns_the_same_config(raw):
     again = ModelConfig.from_dict(json.loads(text), "manifest.json")
     assert again == config
     assert again.sha256() == config.sha256()
+
+
+@pytest.mark.parametrize(
+    "key",
+    """num_hidden_layers num_hash_layers n_routed_experts n_shared_experts num_experts_per_tok
+    num_attention_heads o_groups index_n_heads hc_mult hc_sinkhorn_iters""".split(),
+)
+def test_absurd_counts_are_refused_at_once(key):
+    """Each counts tensors, graph nodes or passes: a loop over two thousand million of them never ends."""
+    started = time.perf_counter()
+    error = refused(flash_config() | {key: 2**31 - 1})
+    assert time.perf_counter() - started < 0.1
+    assert (error.key, error.found) == (key, str(2**31 - 1))
+    canonical = parse().to_dict()
+    if key in canonical:
+        with pytest.raises(ArtifactError, match=key):
+            ModelConfig.from_dict(canonical | {key: 2**31 - 1})
+
+
+@pytest.mark.parametrize("key", ["compress_ratios", "layer_types", "mlp_layer_types"])
+def test_absurdly_long_schedules_are_refused(key):
+    error = refused(flash_config() | {key: [0] * 10_000})
+    assert (error.key, error.found) == (key, "10000 entries")
 
 
 def test_hash_depends_on_every_field():

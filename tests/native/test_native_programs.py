@@ -60,15 +60,46 @@ def test_example_without_python(build: Build, artifact: Path, fake_torch: str, t
     assert "python" not in run_tool("ldd", program).stdout
 
     for arguments, status, text in (
-        (["3,x"], 2, "request.prompt"),
+        (["3,x"], 2, "generate: not a number in range: 3,x"),
+        (["3,"], 2, "not a number in range: 3,"),
+        ([""], 2, "not a number in range"),
+        (["9223372036854775808"], 2, "not a number in range"),
+        (["3", "4 abc"], 2, "not a number in range: 4 abc"),
+        (["3", "1e3"], 2, "not a number in range: 1e3"),
+        (["3", "99999999999999999999"], 2, "not a number in range"),
+        (["3", "5", "1,5"], 2, "not a number in range: 1,5"),
+        (["3", "5", "1e999"], 2, "not a number in range"),
+        (["3", "5", ""], 2, "not a number in range"),
+        (["3", "5", "nan"], 2, "request.temperature is nan"),
+        (["3", "5", "1", "-9223372036854775809"], 2, "not a number in range"),
         (["99"], 2, "request.prompt[0] is 99, allowed: 0 .. 60"),
         (["3", "5", "-1"], 2, "request.temperature is -1"),
         ([], 2, "usage: generate"),
     ):
         refused = run_program(build, program, artifact, *arguments, **search)
         assert refused.returncode == status and text in refused.stderr
+        assert refused.stdout == "" and refused.stderr.count("\n") == 1
     absent = run_program(build, program, tmp_path, "3", **search)
     assert absent.returncode == 4 and "manifest.json" in absent.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_example_with_a_full_disk(
+    plain_build: Build, artifact: Path, fake_torch: str, tmp_path: Path
+) -> None:
+    program = plain_build.compile(REPOSITORY / "examples/generate.cpp", tmp_path / "generate")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [program, artifact, "3", "5"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "LD_LIBRARY_PATH": str(Path(fake_torch).parent)},
+        )
+    assert (done.returncode, done.stderr) == (
+        5,
+        "generate: cannot write to stdout: No space left on device\n",
+    )
 
 
 def test_torch_is_found_beside_the_package(

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import nextn
@@ -278,3 +280,59 @@ def test_prompts_from_a_generator_are_all_continued(artifact: ArtifactMaker) -> 
     with nextn.load(artifact()) as engine:
         completions = engine.generate((prompt for prompt in "ab"), max_new_tokens=2)
     assert [completion.text for completion in completions] == ["aa", "bb"]
+
+
+@pytest.mark.parametrize(
+    "prompts", [np.array([65, 66]), [np.int64(65), np.int32(66)], [np.array([65, 66], np.uint8)]]
+)
+def test_numpy_numbers_are_numbers(artifact: ArtifactMaker, prompts: object) -> None:
+    with nextn.load(artifact(), slots=np.int64(2)) as engine:
+        (completion,) = engine.generate(
+            prompts, max_new_tokens=np.int64(3), seed=np.uint8(0), temperature=np.float32(0)
+        )
+    assert (completion.text, completion.token_ids) == ("ABA", (65, 66, 65))
+    assert all(type(token) is int for token in completion.token_ids)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        ({"prompts": None}, "prompts"),
+        ({"prompts": 65}, "prompts"),
+        ({"prompts": b"ab"}, "prompts"),
+        ({"prompts": [b"ab"]}, "token_ids"),
+        ({"prompts": [None]}, "token_ids"),
+        ({"prompts": [[1.0]]}, r"token_ids\[0\]"),
+        ({"prompts": [[2**64 + 65]]}, r"token_ids\[0\]"),
+        ({"prompts": "a", "stop": 5}, "stop"),
+        ({"prompts": "a", "stop": None}, "stop"),
+        ({"prompts": "a", "stop": [5]}, "stop"),
+        ({"prompts": "a", "max_new_tokens": None}, "max_new_tokens"),
+        ({"prompts": "a", "max_new_tokens": 2**64 + 1}, "max_new_tokens"),
+        ({"prompts": "a", "seed": 10**5000}, "seed"),
+        ({"prompts": "a", "temperature": "hot"}, "temperature"),
+        ({"prompts": {"prompt": "a", "id": None}}, "id"),
+        ({"prompts": {"prompt": "a", "id": 10**5000}}, "id"),
+        ({"prompts": [{"prompt": "a", "id": "x"}, {"prompt": "b", "id": "x"}]}, "id"),
+        ({"prompts": [{"prompt": "a", "id": 1}, "b"]}, "id"),
+        ({"prompts": "a", "on_delta": 5}, "on_delta"),
+    ],
+)
+def test_bad_arguments_are_named(artifact: ArtifactMaker, arguments: dict[str, Any], key: str) -> None:
+    with nextn.load(artifact()) as engine:
+        with pytest.raises((RequestError, UsageError), match=f"key {key}"):
+            engine.generate(**arguments)
+
+
+@pytest.mark.parametrize(
+    "slots", [-1, 3, 2**32, 2**32 + 1, 2**64, pytest.param(10**5000, id="huge"), 1.5, "2", None, True]
+)
+def test_slots_that_do_not_fit_are_refused_when_loading(artifact: ArtifactMaker, slots: Any) -> None:
+    with pytest.raises(UsageError, match="key slots"):
+        nextn.load(artifact(), slots=slots)
+
+
+@pytest.mark.parametrize("directory", [None, 5, "/a\0b", b"/a\0b", "\ud800", ["a"]])
+def test_what_is_no_path_is_refused(fake_library: Path, directory: Any) -> None:
+    with pytest.raises(UsageError, match="key directory, expected a path"):
+        nextn.load(directory)

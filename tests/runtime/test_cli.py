@@ -139,6 +139,25 @@ def test_bad_lines_fail_alone(artifact: ArtifactMaker, nextn_run: Run, tmp_path:
     ]
 
 
+def test_an_id_belongs_to_the_first_line_that_has_it(
+    artifact: ArtifactMaker, nextn_run: Run, tmp_path: Path
+) -> None:
+    """A repeated one fails under its line number: its result would pass for that of the other."""
+    requests = write_lines(
+        tmp_path / "r",
+        {"id": "x", "token_ids": [65]},
+        {"id": "x", "token_ids": [66]},
+        {"id": 4, "token_ids": [67]},
+        {"token_ids": [68]},
+        {"id": "4", "token_ids": [69]},
+    )
+    result = nextn_run(artifact(), "--requests", requests, "--max-new-tokens", 1, "--json")
+    assert result.code == 2
+    texts = [(entry["id"], entry["text"]) for entry in result.objects[:-1]]
+    assert texts == [(2, None), (4, None), ("x", "A"), (4, "C"), ("4", "E")]
+    assert "request 2: bad request (key id, expected an id of its own, found " in result.err
+
+
 def test_several_texts_are_headed_by_their_ids(
     artifact: ArtifactMaker, nextn_run: Run, tmp_path: Path
 ) -> None:
@@ -271,7 +290,7 @@ def test_a_failing_graph_exits_5_with_a_traceback_only_for_debug(
 def test_an_internal_error_is_one_line(
     artifact: ArtifactMaker, nextn_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nextn.runtime.cli.load", lambda *args, **options: 1 / 0)
+    monkeypatch.setattr("nextn.runtime.command.load", lambda *args, **options: 1 / 0)
     result = nextn_run(artifact(), "--prompt", "a")
     assert result.code == 5
     assert result.err.startswith("nextn-run: error: internal error: ZeroDivisionError")

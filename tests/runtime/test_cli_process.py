@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,6 +47,17 @@ def test_ctrl_c_ends_a_run_after_its_turn(
     objects = [json.loads(line) for line in b"".join([*first, out]).splitlines()]
     reasons = {entry["id"]: entry["finish_reason"] for entry in objects if "finish_reason" in entry}
     assert reasons == ({"short": "length", "long": "abort"} if several else {"long": "abort"})
+
+
+def test_ctrl_c_again_and_again_is_one_line(artifact: ArtifactMaker, nextn_process: Start) -> None:
+    process = nextn_process([artifact(knobs=SLOW), "--prompt", "a", "--max-new-tokens", "400", "--stream"])
+    assert process.stdout is not None
+    process.stdout.read(1)
+    while process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.002)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, b"nextn-run: error: interrupted\n")
 
 
 def test_a_closed_pipe_ends_quietly(artifact: ArtifactMaker, nextn_process: Start) -> None:

@@ -148,6 +148,14 @@ def test_a_bad_default_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize(
+    "line", [b'{"seed": 1, "seed": 2}', b'{"prompt": "a", "x": [{"seed": 1, "seed": 1}]}']
+)
+def test_a_key_given_twice_is_named(line: bytes) -> None:
+    with pytest.raises(RequestError, match="a repeated key .key seed."):
+        parse_line(line)
+
+
+@pytest.mark.parametrize(
     "line", [b"{", b"[1]", b"3", b"\xff\xfe", b"[" * 100_000, b'{"seed": ' + b"9" * 5000 + b"}"]
 )
 def test_lines_that_are_no_objects_are_refused(line: bytes) -> None:
@@ -155,3 +163,8 @@ def test_lines_that_are_no_objects_are_refused(line: bytes) -> None:
         parse_line(line)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+def test_an_unknown_default_is_refused() -> None:
+    with pytest.raises(RequestError, match="unknown setting .key max_tokens"):
+        RequestReader(vocab_size=64, max_seq_len=10, tokenizer=None, defaults={"max_tokens": 1})

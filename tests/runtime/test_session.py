@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import struct
 import threading
@@ -113,6 +114,23 @@ def test_bad_prompts_are_refused_and_the_session_stays_usable(
 def test_bad_session_values_are_refused(artifact: ArtifactMaker) -> None:
     with Model(artifact()) as model, pytest.raises(UsageError, match="slots"):
         model.session(slots=3)
+
+
+def test_integers_that_c_would_wrap_are_refused(artifact: ArtifactMaker) -> None:
+    with Model(artifact()) as model:
+        for arguments in ({"slots": 2**32 + 1}, {"slots": -1}, {"round_samples": 2**32}, {"slots": 1.0}):
+            with pytest.raises(UsageError, match=f"key {next(iter(arguments))}"):
+                model.session(**arguments)
+        with model.session() as session:
+            request = session.submit([1], max_new_tokens=1)
+            for action in (session.result, session.release):
+                with pytest.raises(UsageError, match="key request"):
+                    action(2**64 + request)
+            for field in ("max_new_tokens", "seed", "temperature"):
+                with pytest.raises(RequestError, match=f"key {field}"):
+                    session.submit([1], **{"max_new_tokens": 1, field: "many"})
+            with pytest.raises(RequestError, match="key prompt"):
+                session.submit(None, max_new_tokens=1)
 
 
 def test_a_failing_graph_raises(artifact: ArtifactMaker) -> None:
@@ -242,7 +260,7 @@ def test_ctrl_c_waits_for_the_work_to_end() -> None:
 
     def press_ctrl_c() -> None:
         started.wait(10)
-        signal.raise_signal(signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)  # as a terminal does, to the process and not to this thread
 
     presser = threading.Thread(target=press_ctrl_c)
     presser.start()

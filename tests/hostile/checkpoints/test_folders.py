@@ -162,3 +162,15 @@ def test_one_wrong_config_value_is_a_named_error_or_a_sound_checkpoint(folder, k
         Checkpoint.open(folder)
     except CheckpointError as error:
         assert error.key is not None or error.file is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("config.json", "hc_mult"), ("model.safetensors.index.json", "head.weight")]
+)
+def test_key_given_twice(folder, name, key):
+    """Readers differ in which of two values they take, so neither is."""
+    text = (folder / name).read_text()
+    entry = f'"{key}": '
+    (folder / name).write_text(text.replace(entry, f"{entry}7, {entry}", 1))
+    error = refused(folder)
+    assert (error.message, error.file, error.key) == ("invalid JSON", str(folder / name), key)

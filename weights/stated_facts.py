@@ -1,0 +1,37 @@
+"""What a checkpoint states and opening it does not confirm: routing tables, and how weights are stored."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+
+from nextn.graphs.config import read_json_object
+from nextn.weights.assemble import load_weights
+from nextn.weights.checkpoint import FLOAT_DTYPES, Checkpoint
+from nextn.weights.packed import iterate_packed_weights
+
+
+def check_expert_tables(checkpoint: Checkpoint) -> None:
+    """Reads the routing tables of hash-routed layers, small beside the other weights.
+
+    Raises:
+        CheckpointError: a table names an expert that does not exist, or cannot be read.
+    """
+    for weight in iterate_packed_weights(checkpoint.config, with_nextn=False):
+        if weight.role == "index":
+            load_weights(checkpoint, [weight], torch.float32)
+
+
+def stated_form_warning(checkpoint: Checkpoint) -> str | None:
+    """A warning if `config.json` states a quantisation that no tensor has: tensors decide, not the config."""
+    file = checkpoint.folder / "config.json"
+    stated = read_json_object(file).get("quantization_config")
+    method = stated.get("quant_method") if isinstance(stated, dict) else None
+    stored = Counter(tensor.dtype for tensor in checkpoint.tensors.values() if tensor.dtype in FLOAT_DTYPES)
+    if method is None or not stored:
+        return None
+    dtype = str(FLOAT_DTYPES[stored.most_common(1)[0][0]]).removeprefix("torch.")
+    return (
+        f"{file}: quantization_config says {str(method)[:80]}, but the tensors are {dtype}: taken as stored"
+    )
