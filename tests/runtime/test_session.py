@@ -225,12 +225,14 @@ def test_ctrl_c_waits_for_the_work_to_end() -> None:
 
     def work() -> None:
         started.set()
-        interrupted.wait(10)
-        ended.append(True)
+        heard = interrupted.wait(10)
+        time.sleep(0.1)  # the exception must wait for this too
+        ended.append(heard)
 
     def press_ctrl_c() -> None:
         started.wait(10)
-        signal.raise_signal(signal.SIGINT)
+        # To the waiting thread itself: raised in this one, the signal would not wake it.
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     presser = threading.Thread(target=press_ctrl_c)
     presser.start()
