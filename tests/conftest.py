@@ -1,17 +1,21 @@
-"""Compiled artifacts shared by all tests."""
+"""What all tests share: compiled artifacts, and loaded shape cases."""
 
 from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 from nextn.compile.cli import main as nextn_compile
 from nextn.runtime.contract.errors import ExitCode
+from tests.oracles.case_oracle import make_oracle
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
+from tests.rounds.product import Product
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -40,6 +44,26 @@ RECIPES = {
     "demo": Recipe("demo", ()),
 }
 
+FEW_GRAPHS = ("--batch-sizes", "2", "--max-seq-len", "192", "--prefill-chunk", "16")
+"""One bucket; prompts of several chunks, past one C128 block."""
+
+
+def _few(checkpoint: str, steps: int, *options: str) -> Recipe:
+    return Recipe(checkpoint, (*FEW_GRAPHS, "--speculative-num-steps", str(steps), *options))
+
+
+MATRIX = {
+    "steps_1": _few("tiny", 1),
+    "steps_8": _few("tiny", 8),
+    "two_streams": _few("two_streams", 5),
+    "three_streams": _few("three_streams", 3),
+    "release_window": _few("release_window", 3),
+    "pro_like": _few("pro_like", 3),
+    "bfloat16": _few("tiny", 3, "--dtype", "bfloat16"),
+    "avx2": _few("tiny", 2, "--isa", "avx2"),
+}
+"""Compiled in the full run only: depths, unlike shapes, the other dtype, the other instruction set."""
+
 
 class CompiledArtifacts:
     """Artifacts by recipe name, kept in build/ between runs.
@@ -56,7 +80,7 @@ class CompiledArtifacts:
     def __call__(self, name: str) -> Path:
         if name not in self._made:
             output = self._folder / name
-            self._compile(RECIPES[name], output)
+            self._compile({**RECIPES, **MATRIX}[name], output)
             self._made[name] = output
             self._check_budget()
         return self._made[name]
@@ -87,10 +111,32 @@ class CompiledArtifacts:
 def compiled_artifact(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> CompiledArtifacts:
-    """`compiled_artifact(name)` -> folder of an artifact compiled by one of `RECIPES`."""
+    """`compiled_artifact(name)` -> folder of an artifact compiled by one of `RECIPES` or `MATRIX`."""
     exhaustive = request.config.option.markexpr != "not full"
     return CompiledArtifacts(
         tmp_path_factory.mktemp("checkpoints"),
         REPOSITORY / "build" / "test-artifacts",
         None if exhaustive else GRAPH_BUDGET,
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def eager_torch() -> Iterator[None]:
+    """Matrices this small only lose time to a second thread, and nothing here is trained."""
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture(scope="session")
+def product_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Product]:
+    """Named cases, each written in a dtype and loaded once."""
+    made: dict[tuple[str, torch.dtype], Product] = {}
+
+    def get(name: str, dtype: torch.dtype = torch.float32) -> Product:
+        if (name, dtype) not in made:
+            folder = tmp_path_factory.mktemp(name)
+            made[name, dtype] = Product.load(make_oracle(folder, name, dtype=dtype))
+        return made[name, dtype]
+
+    return get

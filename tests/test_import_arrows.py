@@ -30,7 +30,7 @@ ALLOWED = {
     "nextn.runtime": ("nextn.runtime",),
     "nextn.graphs": ("nextn.graphs", CONTRACT),
     "nextn.weights": ("nextn.weights", "nextn.graphs.config", CONTRACT),
-    "nextn.compile": ("nextn.compile", "nextn.graphs", "nextn.weights", CONTRACT, "nextn.runtime.native"),
+    "nextn.compile": ("nextn.compile", "nextn.graphs", "nextn.weights", CONTRACT),
 }
 """Prefixes of the modules of ours that a package may import."""
 
@@ -59,6 +59,7 @@ def repository_files() -> list[Path]:
 
 FILES = list(product_files())
 NAMES = [str(file.relative_to(REPOSITORY)) for _, file in FILES]
+ORACLES = sorted((REPOSITORY / "tests" / "oracles").rglob("*.py"))
 
 
 def imported_modules(file: Path) -> Iterator[str]:
@@ -85,6 +86,14 @@ def test_imports_follow_the_arrows(package: str, file: Path) -> None:
             assert top != "torch", f"{module}: an artifact replays where torch need not be imported"
         if package == CONTRACT:
             assert top in sys.stdlib_module_names or top == "nextn", module
+
+
+@pytest.mark.parametrize("file", ORACLES, ids=lambda file: file.name)
+def test_oracles_know_nothing_of_the_product(file: Path) -> None:
+    """What judges the code under test is not made of it, also not by way of another test module."""
+    for module in imported_modules(file):
+        assert not within(module, "nextn"), module
+        assert not within(module, "tests") or within(module, "tests.oracles"), module
 
 
 @pytest.mark.parametrize("module", ["nextn", "nextn.runtime.command", "nextn.compile.arguments"])

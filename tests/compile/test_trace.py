@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -15,40 +13,10 @@ from nextn.graphs.ops.native_forms import CPU_KERNELS
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
 from nextn.runtime.contract.errors import ExecutionError
+from tests.graphs.lowerable import assert_lowers_everywhere, operator_calls
 from tests.oracles.synthetic import CASES
 
-FORBIDDEN = {
-    "amax",
-    "bitwise_left_shift",
-    "bitwise_not",
-    "bitwise_right_shift",
-    "bitwise_xor",
-    "cumprod",
-    "index_copy",
-    "index_copy_",
-    "index_put",
-    "log1p",
-    "nonzero",
-    "polar",
-    "repeat_interleave",
-    "roll",
-    "scatter_reduce",
-    "scatter_reduce_",
-    "softplus",
-    "sort",
-    "squeeze",
-    "unfold",
-    "view_as_complex",
-}
-"""Operators that some lowering lacks or computes inexactly; `index_put_` is the one in-place write."""
-
 GRAPHS = [("prefill", 1), ("seed", 1), ("decode", 2), ("draft_extend", 2), ("round", 2)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_gradients() -> Iterator[None]:
-    with torch.no_grad():
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -64,32 +32,17 @@ def traced(shape: SessionShape) -> dict[str, TracedGraph]:
     return {graph.spec.key: graph for graph in graphs}
 
 
-def operator_names(graph: TracedGraph) -> set[str]:
-    calls = (node.target for node in graph.program.graph.nodes if node.op == "call_function")
-    return {target._schema.name for target in calls if isinstance(target, torch._ops.OpOverload)}
-
-
 def test_only_operators_every_lowering_has(traced: dict[str, TracedGraph]) -> None:
-    ours = {operator._schema.name for operator in CPU_KERNELS}
-    for key, graph in traced.items():
-        names = operator_names(graph)
-        assert {name for name in names if not name.startswith("aten::")} <= ours, key
-        assert not {name.removeprefix("aten::") for name in names} & FORBIDDEN, key
-
-
-def test_bit_operators_join_truth_values_only(traced: dict[str, TracedGraph]) -> None:
     for graph in traced.values():
-        for node in graph.program.graph.nodes:
-            if str(node.target) in ("aten.__and__.Tensor", "aten.__or__.Tensor"):
-                assert node.meta["val"].dtype == torch.bool
+        for node in operator_calls(graph.program.graph):
+            if node.target not in CPU_KERNELS:
+                assert_lowers_everywhere(node)
 
 
 def test_state_is_written_in_place_by_row(traced: dict[str, TracedGraph]) -> None:
     """Every mutating call is `index_put_` on a buffer."""
     for key, graph in traced.items():
-        for node in graph.program.graph.nodes:
-            if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
-                continue
+        for node in operator_calls(graph.program.graph):
             if node.target._schema.is_mutable:
                 assert node.target._schema.name == "aten::index_put_", key
                 buffer = node.args[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
+import nextn.runtime
+from nextn.compile.golden import WatchedModel
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.driver import Request, eager_graphs
 from nextn.graphs.driver import Session as EagerSession
 from nextn.graphs.model import Model as EagerModel
+from nextn.graphs.ops.draw_token import gumbel_noise
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
 from nextn.runtime.model import Model
@@ -60,7 +64,7 @@ def run_native(model: Model, requests: Sequence[Ask], **session_options: object)
         return [session.result(one) for one in ids]
 
 
-def eager_session(artifact: Path, **options: bool) -> EagerSession:
+def eager_session(artifact: Path, model_type: type[EagerModel] = EagerModel, **options: bool) -> EagerSession:
     """An eager session over the artifact's own packed weights and shape."""
     with Model(artifact) as model:
         manifest = model.manifest
@@ -72,9 +76,21 @@ def eager_session(artifact: Path, **options: bool) -> EagerSession:
         manifest.limits.max_seq_len,
         manifest.limits.prefill_chunk,
     )
-    eager, state = EagerModel(shape), State(shape)
+    eager, state = model_type(shape), State(shape)
     eager.load_weights(load_packed(artifact / manifest.weights.file))
     return EagerSession(shape, state, eager_graphs(eager, state, shape), **options)
+
+
+def draw_scores(artifact: Path, ask: Ask, known: Sequence[int]) -> torch.Tensor:
+    """What the token after the prompt and `known` is the argmax of, `[vocab]`, by the eager modules."""
+    session = eager_session(artifact, WatchedModel)
+    request = Request((*ask.prompt, *known), 1, seed=ask.seed, temperature=ask.temperature)
+    with torch.no_grad():
+        session.generate([request])
+    watched = next(iter(session.graphs.values())).model
+    logits = watched.seen[-1].flatten()
+    position = torch.tensor([[len(request.prompt)]])
+    return logits + ask.temperature * gumbel_noise(torch.tensor([ask.seed]), position, len(logits)).flatten()
 
 
 def run_eager(artifact: Path, requests: Sequence[Ask], **options: bool) -> list[Request]:
@@ -93,6 +109,16 @@ def run_eager(artifact: Path, requests: Sequence[Ask], **options: bool) -> list[
     ]
     with torch.no_grad():
         return session.generate(made)
+
+
+def build_host(source: Path, program: Path) -> Path:
+    """A C++ program built with plain g++ against the installed package."""
+    folders = [Path(folder) for folder in nextn.runtime.__path__]
+    library = next(folder / "lib" for folder in folders if (folder / "lib" / "libnextn.so").exists())
+    include = next(folder / "include" for folder in folders if (folder / "include" / "nextn.hpp").exists())
+    flags = ["-std=c++17", "-I", include, source, "-o", program, "-L", library, "-lnextn"]
+    subprocess.run(["g++", *map(str, flags), f"-Wl,-rpath,{library}"], check=True)
+    return program
 
 
 @pytest.fixture(scope="module")

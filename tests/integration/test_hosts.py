@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import nextn
-import nextn.runtime
 from nextn.runtime.contract.errors import ExitCode
 from tests.conftest import REPOSITORY, CompiledArtifacts
+from tests.integration.conftest import build_host
 
 PROMPT = "5,6,7,8,9,10,11"
 
@@ -29,15 +29,8 @@ def json_lines(done: subprocess.CompletedProcess[str]) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """examples/generate.cpp, built with plain g++ against the installed package."""
-    program = tmp_path_factory.mktemp("example") / "generate"
-    folders = [Path(folder) for folder in nextn.runtime.__path__]
-    library = next(folder / "lib" for folder in folders if (folder / "lib" / "libnextn.so").exists())
-    include = next(folder / "include" for folder in folders if (folder / "include" / "nextn.hpp").exists())
-    source = REPOSITORY / "examples" / "generate.cpp"
-    flags = ["-std=c++17", "-I", include, source, "-o", program, "-L", library, "-lnextn"]
-    subprocess.run(["g++", *map(str, flags), f"-Wl,-rpath,{library}"], check=True)
-    return program
+    folder = tmp_path_factory.mktemp("example")
+    return build_host(REPOSITORY / "examples" / "generate.cpp", folder / "generate")
 
 
 @pytest.mark.parametrize("temperature", ["0", "0.8"])

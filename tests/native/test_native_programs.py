@@ -128,9 +128,12 @@ def test_run_allocates_nothing(
     plain_build: Build, artifact: Path, fake_torch: str, tmp_path: Path, mode: str
 ) -> None:
     program = plain_build.compile(HERE / "allocation_probe.cpp", tmp_path / "allocation_probe")
-    done = run_program(plain_build, program, artifact, fake_torch, mode)
+    done = run_program(plain_build, program, artifact, fake_torch, mode, "quiet")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "control 2 run 0\n"
+    assert done.stdout == "0 0\n"
+    probed = run_program(plain_build, program, artifact, fake_torch, mode, "allocating")
+    inside, outside = map(int, probed.stdout.split())
+    assert inside == 0 and outside >= 12, "one for each request's first token at least"
 
 
 def test_bridge_structs_match_the_header(tmp_path: Path) -> None:

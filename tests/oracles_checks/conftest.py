@@ -1,15 +1,8 @@
 from collections.abc import Callable
 
 import pytest
-import torch
 
 from tests.oracles.case_oracle import CaseOracle, make_oracle
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    # Matrices this small only lose time to a second thread.
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

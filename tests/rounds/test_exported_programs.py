@@ -15,17 +15,7 @@ from nextn.graphs.ops.native_forms import PLAIN_FORMS
 from nextn.graphs.phases import graph_keys
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State, input_table, state_table
-
-# What GE or ONNX opset 18 lack, by the base name of the aten operator.
-FORBIDDEN = {
-    *("cumprod", "softplus", "log1p", "amax", "sort", "index_copy", "polar", "roll", "repeat_interleave"),
-    *("nonzero", "scatter_reduce", "unfold", "masked_select", "unique", "_local_scalar_dense", "item"),
-    *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_left_shift", "bitwise_right_shift"),
-    *("__lshift__", "__rshift__", "__and__", "__or__", "__xor__", "argsort", "searchsorted", "index_add"),
-}
-FORBIDDEN_OVERLOADS = {"squeeze.dims", "sort.stable"}
-LOGICAL = {"__and__", "__or__", "bitwise_and", "bitwise_or", "bitwise_not"}
-"""Allowed on booleans, where they are logical operations."""
+from tests.graphs.lowerable import assert_lowers_everywhere, operator_calls
 
 
 @dataclass(frozen=True)
@@ -50,41 +40,24 @@ def exported(product_of) -> Exported:
         return Exported(shape, product.model(), state, exported_graphs(product.model(), state, shape))
 
 
-def calls(graph: nn.Module) -> list[torch.fx.Node]:
-    return [node for node in graph.graph.nodes if node.op == "call_function"]
-
-
-def operators(graph: nn.Module) -> list[tuple[torch.fx.Node, torch._ops.OpOverload]]:
-    return [(node, node.target) for node in calls(graph) if isinstance(node.target, torch._ops.OpOverload)]
-
-
 def plain_form_calls(node: torch.fx.Node) -> list[torch.fx.Node]:
     """What one of our own operators decomposes into, at the shapes of this node."""
     examples = [one.meta["val"] for one in node.args if isinstance(one, torch.fx.Node)]
     constants = node.args[len(examples) :]
     tensors = [torch.zeros(one.shape, dtype=one.dtype) for one in examples]
-    return calls(make_fx(lambda *inputs: PLAIN_FORMS[node.target](*inputs, *constants))(*tensors))
-
-
-def assert_lowers_everywhere(node: torch.fx.Node) -> None:
-    operator = node.target
-    namespace, _, name = operator._schema.name.partition("::")
-    assert namespace == "aten", operator
-    base = name if name.startswith("__") else name.rstrip("_")
-    is_logical = base in LOGICAL and node.meta["val"].dtype == torch.bool
-    assert base not in FORBIDDEN or is_logical, operator
-    assert f"{base}.{operator._overloadname}" not in FORBIDDEN_OVERLOADS, operator
+    plain = make_fx(lambda *inputs: PLAIN_FORMS[node.target](*inputs, *constants))(*tensors)
+    return operator_calls(plain.graph)
 
 
 def test_no_operator_that_a_lowering_lacks(exported):
     """Neither in a program nor in the plain form of an operator of ours."""
     seen = set()
     for graph in exported.graphs.values():
-        for node, operator in operators(graph):
-            if operator not in PLAIN_FORMS:
+        for node in operator_calls(graph.graph):
+            if node.target not in PLAIN_FORMS:
                 assert_lowers_everywhere(node)
-            elif operator not in seen:
-                seen.add(operator)
+            elif node.target not in seen:
+                seen.add(node.target)
                 for inner in plain_form_calls(node):
                     assert_lowers_everywhere(inner)
     assert seen == set(PLAIN_FORMS)
@@ -102,7 +75,8 @@ def test_no_arguments_and_no_results(exported):
 def written_buffers(graph: nn.Module) -> set[str]:
     """Names of the tensors that the program changes in place."""
     names = set()
-    for node, operator in operators(graph):
+    for node in operator_calls(graph.graph):
+        operator = node.target
         if operator._schema.is_mutable:
             assert operator._schema.name == "aten::index_put_", operator  # write_rows, and nothing else
             target = node.args[0]

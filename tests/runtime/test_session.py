@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import struct
 import threading
@@ -255,12 +254,14 @@ def test_ctrl_c_waits_for_the_work_to_end() -> None:
 
     def work() -> None:
         started.set()
-        interrupted.wait(10)
-        ended.append(True)
+        heard = interrupted.wait(10)
+        time.sleep(0.1)  # the exception must wait for this too
+        ended.append(heard)
 
     def press_ctrl_c() -> None:
         started.wait(10)
-        os.kill(os.getpid(), signal.SIGINT)  # as a terminal does, to the process and not to this thread
+        # To the waiting thread itself: raised in this one, the signal would not wake it.
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     presser = threading.Thread(target=press_ctrl_c)
     presser.start()
