@@ -10,6 +10,8 @@ Value = TypeVar("Value")
 
 RETRY_S = 0.05
 
+NOTICE_S = 0.25
+
 
 def run_interruptibly(work: Callable[[], Value], interrupt: Callable[[], None]) -> Value:
     """Runs `work` and returns or raises what it does.
@@ -36,7 +38,9 @@ def run_interruptibly(work: Callable[[], Value], interrupt: Callable[[], None]) 
     worker = threading.Thread(target=guarded, name="nextn-session", daemon=True)
     try:
         worker.start()
-        done.wait()
+        # A signal that comes just before the wait begins does not end it (CPython handles it after the wait).
+        while not done.wait(NOTICE_S):
+            pass
     except BaseException:
         if worker.ident is not None:
             _end(done, interrupt)

@@ -260,8 +260,7 @@ def test_ctrl_c_waits_for_the_work_to_end() -> None:
 
     def press_ctrl_c() -> None:
         started.wait(10)
-        # To the waiting thread itself: raised in this one, the signal would not wake it.
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)  # in this thread, so that nothing wakes the waiting one
 
     presser = threading.Thread(target=press_ctrl_c)
     presser.start()
