@@ -49,22 +49,28 @@ def compile_command(
         if options.json:
             print(json.dumps(plan.to_dict(), indent=1))
         else:
-            print_plan(plan, Console(highlight=False))
+            console = Console(highlight=False)
+            with console.capture() as printed:  # rich would end the process by itself at a closed pipe
+                print_plan(plan, console)
+            print(printed.get(), end="")
         return
     assert options.output is not None
     # The golden runs are thousands of small operators: a second thread only adds waiting (40 times the
     # seconds on a busy machine).
     torch.set_num_threads(1)
     inputs = CompileInputs(checkpoint, shape, detect_toolchain(options.isa), command)
-    with orderly():  # workers are ended, and what is finished is kept for the next run
-        summary = build_artifact(
-            inputs,
-            plan,
-            options.output,
-            force=options.force,
-            progress=Progress(),
-            worker_command=worker_command,
-        )
+    try:
+        with orderly():  # workers are ended, and what is finished is kept for the next run
+            summary = build_artifact(
+                inputs,
+                plan,
+                options.output,
+                force=options.force,
+                progress=Progress(),
+                worker_command=worker_command,
+            )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("interrupted; run the same command again to continue") from None
     if options.json:
         print(json.dumps(asdict(summary)))
     else:

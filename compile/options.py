@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,9 +59,9 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
     Raises UsageError for a value out of range and for a flag whose feature is not in this build.
     """
     _refuse_absent_features(arguments)
-    if arguments.checkpoint is None:
+    if not arguments.checkpoint:
         raise UsageError("name a checkpoint folder, or `demo` for the bundled one")
-    if arguments.output is None and not arguments.dry_run:
+    if not arguments.output and (arguments.output is not None or not arguments.dry_run):
         raise UsageError("-o ARTIFACT is required (or --dry-run)")
     steps = _within("--speculative-num-steps", arguments.speculative_num_steps, 0, MAX_STEPS)
     if arguments.speculative_eagle_topk != 1:
@@ -115,7 +116,7 @@ def _refuse_absent_features(arguments: argparse.Namespace) -> None:
 
 def _batch_sizes(text: str) -> tuple[int, ...]:
     parts = text.split(",")
-    if not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
+    if not all(re.fullmatch("[+-]?[0-9]{1,20}", part.strip()) for part in parts):
         raise UsageError("--batch-sizes takes integers separated by commas", expected="1,2,4", found=text)
     return tuple(sorted({_within("--batch-sizes", int(part), 1, LARGEST_BATCH) for part in parts}))
 
