@@ -39,8 +39,9 @@ def compile_command(
     checkpoint = Checkpoint.open(checkpoint_folder(options.checkpoint))
     for warning in checkpoint.warnings:
         warn(warning)
-    if (warning := stated_form_warning(checkpoint)) is not None:
-        warn(warning)
+    stated = stated_form_warning(checkpoint)
+    if stated is not None:
+        warn(stated)
     checkpoint.require_nextn(options.num_steps)
     check_expert_tables(checkpoint)
     shape = options.session_shape(checkpoint.config)
