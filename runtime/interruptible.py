@@ -10,6 +10,8 @@ Value = TypeVar("Value")
 
 RETRY_S = 0.05
 
+WAKE_S = 0.2
+
 
 def run_interruptibly(work: Callable[[], Value], interrupt: Callable[[], None]) -> Value:
     """Runs `work` and returns or raises what it does.
@@ -36,7 +38,9 @@ def run_interruptibly(work: Callable[[], Value], interrupt: Callable[[], None]) 
     worker = threading.Thread(target=guarded, name="nextn-session", daemon=True)
     try:
         worker.start()
-        done.wait()
+        # In turns: a signal that comes just before a wait, or to another thread, is seen only after it.
+        while not done.wait(WAKE_S):
+            pass
     except BaseException:
         if worker.ident is not None:
             _end(done, interrupt)
