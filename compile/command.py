@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 import torch
@@ -49,15 +49,18 @@ def compile_command(
     # seconds on a busy machine).
     torch.set_num_threads(1)
     inputs = CompileInputs(checkpoint, shape, detect_toolchain(options.isa), command)
-    with orderly():  # workers are ended, and what is finished is kept for the next run
-        summary = build_artifact(
-            inputs,
-            plan,
-            options.output,
-            force=options.force,
-            progress=Progress(),
-            worker_command=worker_command,
-        )
+    try:
+        with orderly():  # workers are ended, and what is finished is kept for the next run
+            summary = build_artifact(
+                inputs,
+                plan,
+                options.output,
+                force=options.force,
+                progress=Progress(),
+                worker_command=worker_command,
+            )
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("interrupted; run the same command again to continue") from None
     if options.json:
         print(json.dumps(asdict(summary)))
     else:
@@ -83,15 +86,22 @@ def _source(options: CompileOptions) -> tuple[Checkpoint | None, ModelConfig]:
 
 
 def _show_plan(plan: Plan, shape: SessionShape, options: CompileOptions) -> None:
-    console = Console(highlight=False)
     if not options.json:
-        print_plan(plan, console)
+        _print_rich(lambda console: print_plan(plan, console))
     reports = list(trace_graphs(shape, Progress())) if options.trace_only else []
     if options.json:
         traced = {"traced": [report.to_dict() for report in reports], "trace_peak_bytes": peak_memory()}
         print(json.dumps(plan.to_dict() | (traced if reports else {}), indent=1))
     elif reports:
-        print_reports(reports, console)
+        _print_rich(lambda console: print_reports(reports, console))
+
+
+def _print_rich(show: Callable[[Console], None]) -> None:
+    """Prints what `show` prints; rich itself would end the process at a closed pipe."""
+    console = Console(highlight=False)
+    with console.capture() as printed:
+        show(console)
+    print(printed.get(), end="")
 
 
 def _compile_jobs(shape: SessionShape, requested: int | None) -> int:

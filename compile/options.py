@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,9 +102,9 @@ def _check_source(arguments: argparse.Namespace) -> None:
     """One source, and something to do with it that the source is enough for."""
     plan_only = arguments.dry_run or arguments.trace_only
     if arguments.config_only is None:
-        if arguments.checkpoint is None:
+        if not arguments.checkpoint:
             raise UsageError("name a checkpoint folder, or `demo` for the bundled one")
-        if arguments.output is None and not plan_only:
+        if not arguments.output and (arguments.output is not None or not plan_only):
             raise UsageError("-o ARTIFACT is required (or --dry-run)")
         return
     if arguments.checkpoint is not None:
@@ -134,7 +135,7 @@ def _refuse_absent_features(arguments: argparse.Namespace) -> None:
 
 def _batch_sizes(text: str) -> tuple[int, ...]:
     parts = text.split(",")
-    if not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
+    if not all(re.fullmatch("[+-]?[0-9]{1,20}", part.strip()) for part in parts):
         raise UsageError("--batch-sizes takes integers separated by commas", expected="1,2,4", found=text)
     return tuple(sorted({_within("--batch-sizes", int(part), 1, LARGEST_BATCH) for part in parts}))
 

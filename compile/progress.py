@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.text import Text
 
 from nextn.compile.cli import PROGRAM
+from nextn.runtime.contract.tool import say
 
 LINE_SECONDS = 10.0
 """How often a log is told about a long step."""
@@ -24,7 +24,8 @@ class Progress:
 
     def line(self, text: str) -> None:
         """One finished step."""
-        self._console.print(text, markup=False)
+        with suppress(OSError):  # the artifact counts, whoever reads this
+            self._console.print(text, markup=False)
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[Callable[[str], None]]:
@@ -49,4 +50,4 @@ class Progress:
 
 def warn(text: str) -> None:
     """One line about something the user should know but that stops nothing."""
-    print(f"{PROGRAM}: warning: {text}", file=sys.stderr)
+    say(f"{PROGRAM}: warning: {' '.join(text.split())}")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -13,7 +10,7 @@ from nextn.runtime import json_output
 from nextn.runtime.api import Engine, load
 from nextn.runtime.arguments import parse_arguments
 from nextn.runtime.completion import Completion
-from nextn.runtime.contract.errors import ExecutionError, ExitCode, NextnError, UsageError
+from nextn.runtime.contract.errors import ExitCode, UsageError
 from nextn.runtime.contract.interrupts import orderly
 from nextn.runtime.interruptible import run_interruptibly
 from nextn.runtime.model import Model
@@ -21,34 +18,14 @@ from nextn.runtime.options import PromptSource, RunOptions, normalise
 from nextn.runtime.reports import info_object, info_text
 from nextn.runtime.request_source import read_requests
 from nextn.runtime.requests import Request
-from nextn.runtime.result_writer import JsonWriter, ResultWriter, TextWriter, report_error
+from nextn.runtime.result_writer import JsonWriter, ResultWriter, TextWriter
 
 Opened = TypeVar("Opened", Engine, Model)
 
 
-def run_command(arguments: Sequence[str]) -> int:
-    """Runs the command and returns its exit code; `--help` and `--version` raise SystemExit."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # text may not fit the locale's encoding
-    try:
-        if sys.stdout is None:
-            raise ExecutionError("stdout is closed: there is nowhere to print results")
-        code = _execute(normalise(parse_arguments(arguments)))
-        sys.stdout.flush()
-        return int(code)
-    except BrokenPipeError:
-        _abandon_stdout()
-        return int(ExitCode.RUNTIME)
-    except KeyboardInterrupt:
-        report_error("interrupted")
-        return int(ExitCode.INTERRUPTED)
-    except Exception as error:
-        if "--debug" in arguments:
-            traceback.print_exc()
-        report_error(_one_line(error))
-        if isinstance(error, OSError):
-            _abandon_stdout()
-        return int(error.exit_code if isinstance(error, NextnError) else ExitCode.RUNTIME)
+def run_command(arguments: Sequence[str]) -> ExitCode:
+    """Does what the command line says; raises NextnError."""
+    return _execute(normalise(parse_arguments(arguments)))
 
 
 def _execute(options: RunOptions) -> ExitCode:
@@ -136,21 +113,3 @@ def _check_device(options: RunOptions, model: Model) -> None:
     device = model.manifest.target.device
     if options.device not in (None, device):
         raise UsageError("--device is not the artifact's", expected=device, found=options.device)
-
-
-def _one_line(error: Exception) -> str:
-    if isinstance(error, NextnError):
-        return str(error)
-    text = " ".join(str(error).split())
-    if isinstance(error, OSError):
-        return text
-    return f"internal error: {type(error).__name__}: {text} (--debug prints a traceback)"
-
-
-def _abandon_stdout() -> None:
-    """Nobody reads stdout: keeps the interpreter from failing once more when it flushes at exit."""
-    try:
-        descriptor = sys.stdout.fileno()
-    except (AttributeError, OSError, ValueError):
-        return
-    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)

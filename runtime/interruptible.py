@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 RETRY_S = 0.05
 
-NOTICE_S = 0.25
+WAKE_S = 0.2
 
 
 def run_interruptibly(work: Callable[[], Value], interrupt: Callable[[], None]) -> Value:
@@ -38,8 +38,8 @@ def run_interruptibly(work: Callable[[], Value], interrupt: Callable[[], None]) 
     worker = threading.Thread(target=guarded, name="nextn-session", daemon=True)
     try:
         worker.start()
-        # A signal that comes just before the wait begins does not end it (CPython handles it after the wait).
-        while not done.wait(NOTICE_S):
+        # In turns: a signal that comes just before a wait, or to another thread, is seen only after it.
+        while not done.wait(WAKE_S):
             pass
     except BaseException:
         if worker.ident is not None:

@@ -42,7 +42,7 @@ def normalise(arguments: argparse.Namespace) -> RunOptions:
         raise UsageError("--bench is not in this build; --json prints the figures of a run")
     if arguments.executor != "native":
         raise UsageError(f"--executor {arguments.executor} is not in this build", expected="native")
-    if arguments.artifact is None:
+    if not arguments.artifact:
         raise UsageError("name an artifact folder")
     if arguments.phases and arguments.no_speculation:
         raise UsageError("--phases separates the phases of speculation; drop it or --no-speculation")

@@ -193,9 +193,13 @@ def _integer(value: object, low: int, high: int = INT64_MAX) -> int | None:
 
 
 def _temperature(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < TEMPERATURE_LIMIT:
+    if isinstance(value, bool) or not isinstance(value, Real):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if 0 <= number < TEMPERATURE_LIMIT else None
 
 
 def _stops(value: object) -> tuple[str, ...] | None:

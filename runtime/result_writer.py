@@ -9,7 +9,9 @@ from typing import Protocol
 from rich.console import Console
 
 from nextn.runtime import json_output
+from nextn.runtime.cli import PROGRAM
 from nextn.runtime.completion import Completion
+from nextn.runtime.contract.tool import say
 from nextn.runtime.generation import Delta
 from nextn.runtime.reports import run_table
 from nextn.runtime.run_metrics import RunMetrics
@@ -65,19 +67,14 @@ class TextWriter:
 
     def summary(self, metrics: RunMetrics, num_refused: int) -> None:
         if metrics.num_requests:
-            Console(stderr=True).print(run_table(metrics, num_refused))
-
-
-def report_error(message: str) -> None:
-    """The one line that every error gets on stderr; the exit code stands if nobody can read it."""
-    with suppress(OSError):
-        print(f"nextn-run: error: {message}", file=sys.stderr, flush=True)
+            with suppress(OSError):  # results count, whoever reads the figures
+                Console(stderr=True).print(run_table(metrics, num_refused))
 
 
 def report_failure(completion: Completion) -> None:
     """Names a refused request on stderr."""
     if completion.error is not None:
-        report_error(f"request {completion.id}: {completion.error.message}")
+        say(f"{PROGRAM}: error: request {completion.id}: {completion.error.message}")
 
 
 def _joined(ids: tuple[int, ...]) -> str:

@@ -115,6 +115,7 @@ def test_a_command_handles_ctrl_c_before_it_imports_the_rest(module: str) -> Non
         "nextn.runtime.contract",
         "nextn.runtime.contract.errors",
         "nextn.runtime.contract.interrupts",
+        "nextn.runtime.contract.tool",
     }
     assert set(ast.literal_eval(run.stdout)) <= {
         module,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from nextn.runtime.contract.errors import ExitCode
@@ -42,21 +42,6 @@ class InterruptHandler:
             os._exit(ExitCode.INTERRUPTED)
         if now - self._first > PATIENCE_S:
             os._exit(ExitCode.INTERRUPTED)
-
-
-def run_tool(program: str, command: Callable[[], int]) -> int:
-    """Runs `command` as the whole of a process and returns its exit code.
-
-    Where SIGINT is ignored, as in a shell's background job, it stays so.
-    """
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return command()
-    signal.signal(signal.SIGINT, InterruptHandler(program))
-    try:
-        return command()
-    finally:
-        # The outcome is settled: what is left is the interpreter's own end, which has no answer to Ctrl-C.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager

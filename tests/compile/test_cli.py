@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,7 @@ USAGE_FAULTS = {
     "--import-om folder -o x": "--import-om is not in this build",
     "demo --dry-run --dtype float16": "invalid choice: 'float16'",
     "demo --dry-run --batch-sizes 0": "expected 1..1024, found 0",
+    "demo --dry-run --batch-sizes " + "9" * 5000: "integers separated by commas",
     "demo --dry-run --batch-sizes 1,": "integers separated by commas",
     "demo --dry-run --batch-sizes -1": "found -1",
     "demo --dry-run --max-seq-len 1": "--max-seq-len is out of range",
@@ -48,6 +51,35 @@ def test_usage_faults(arguments: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert out == ""
     assert err.startswith("nextn-compile: error: ") and err.count("\n") == 1
     assert USAGE_FAULTS[arguments] in err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["", "--dry-run"], ["demo", "-o", ""], ["demo", "-o", "", "--dry-run"]]
+)
+def test_empty_names_are_none(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """An empty path would mean the current folder."""
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "message"),
+    [
+        (">&-", 5, "stdout is closed"),
+        (">/dev/full", 5, "No space left on device"),
+        ("| true; exit ${PIPESTATUS[0]}", 5, ""),
+        ("2>&-", 0, ""),
+        ("--colour 2>/dev/full", 2, ""),
+        ("--colour 2>&-", 2, ""),
+    ],
+)
+def test_closed_and_full_standard_streams(redirection: str, code: int, message: str) -> None:
+    command = f"{sys.executable} -m nextn.compile.cli demo --dry-run {redirection}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) <= 1
+    assert "error" not in done.stdout
 
 
 def test_a_missing_checkpoint(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

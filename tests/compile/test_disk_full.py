@@ -1,10 +1,12 @@
-"""A full disk ends a compile with one line and leaves no artifact."""
+"""A disk that takes no more ends a compile with one line and leaves no artifact."""
 
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,3 +32,35 @@ def test_full_disk(small_disk: Path, compile_to: Callable[..., Outcome]) -> None
     assert failed.err.splitlines()[-1].startswith("nextn-compile: error: ")
     assert "space" in failed.err.splitlines()[-1]
     assert not (small_disk / "artifact").exists()
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Writing past `size` bytes of any file fails; Python ignores the signal that comes with it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    ("missing", "size"), [("weights.safetensors", 100_000), ("golden.safetensors", 5_000), (None, 20_000)]
+)
+def test_a_failing_write(
+    tmp_path: Path, compile_to: Callable[..., Outcome], missing: str | None, size: int
+) -> None:
+    """Of the weights, of the golden runs, and of the manifest: what came before is there already."""
+    output = tmp_path / "artifact"
+    assert compile_to(output, only="round.b1", end="crash").code == 5
+    [partial] = tmp_path.glob(".artifact.partial-*")
+    if missing is not None:
+        (partial / missing).unlink()
+    with largest_file(size):
+        failed = compile_to(output)
+    assert failed.code == 5
+    last = failed.err.splitlines()[-1]
+    assert last.startswith("nextn-compile: error: ") and "File too large" in last
+    assert not output.exists()
+    assert compile_to(output).code == 0

@@ -45,7 +45,11 @@ def test_while_importing(command: tuple[str, ...], imported: str) -> None:
 
 def run_script(body: str, *signals_after: str) -> tuple[int, list[str], str]:
     """Runs `body` as a tool; sends SIGINT each time it prints one of `signals_after`."""
-    script = "import signal, sys, time\nfrom nextn.runtime.contract.interrupts import orderly, run_tool\n"
+    script = """\
+import signal, sys, time
+from nextn.runtime.contract.interrupts import orderly
+from nextn.runtime.contract.tool import run_tool
+"""
     process = subprocess.Popen(
         [sys.executable, "-c", script + textwrap.dedent(body)],
         stdout=subprocess.PIPE,
@@ -65,7 +69,7 @@ def run_script(body: str, *signals_after: str) -> tuple[int, list[str], str]:
 def test_a_second_one_does_not_disturb_the_shutdown() -> None:
     code, printed, err = run_script(
         """
-        def command():
+        def command(arguments):
             try:
                 with orderly():
                     print("working", flush=True)
@@ -76,7 +80,7 @@ def test_a_second_one_does_not_disturb_the_shutdown() -> None:
                 print("clean", flush=True)
                 time.sleep(0.3)
                 return 130
-        sys.exit(run_tool("tool", command))
+        sys.exit(run_tool("tool", command, None))
         """,
         *("working", "cleaning", "clean"),
     )
@@ -86,7 +90,7 @@ def test_a_second_one_does_not_disturb_the_shutdown() -> None:
 def test_insisting_ends_a_shutdown_that_hangs() -> None:
     code, printed, err = run_script(
         """
-        def command():
+        def command(arguments):
             try:
                 with orderly():
                     print("working", flush=True)
@@ -95,7 +99,7 @@ def test_insisting_ends_a_shutdown_that_hangs() -> None:
                 time.sleep(1.1)
                 print("hanging", flush=True)
                 time.sleep(30)
-        sys.exit(run_tool("tool", command))
+        sys.exit(run_tool("tool", command, None))
         """,
         *("working", "hanging"),
     )
@@ -105,7 +109,7 @@ def test_insisting_ends_a_shutdown_that_hangs() -> None:
 def test_one_that_a_library_swallows_still_counts() -> None:
     code, printed, err = run_script(
         """
-        def command():
+        def command(arguments):
             with orderly():
                 try:
                     print("working", flush=True)
@@ -113,14 +117,11 @@ def test_one_that_a_library_swallows_still_counts() -> None:
                 except BaseException:
                     pass
             print("not reached")
-        try:
-            run_tool("tool", command)
-        except KeyboardInterrupt:
-            sys.exit(130)
+        sys.exit(run_tool("tool", command, None))
         """,
         "working",
     )
-    assert (code, printed, err) == (130, ["working"], "")
+    assert (code, printed, err) == (130, ["working"], "tool: error: interrupted\n")
 
 
 def test_one_after_the_outcome_is_settled_changes_nothing() -> None:
@@ -128,7 +129,7 @@ def test_one_after_the_outcome_is_settled_changes_nothing() -> None:
         """
         import atexit
         atexit.register(lambda: (print("leaving", flush=True), time.sleep(0.3)))
-        sys.exit(run_tool("tool", lambda: 3))
+        sys.exit(run_tool("tool", lambda arguments: 3, None))
         """,
         "leaving",
     )
@@ -138,12 +139,12 @@ def test_one_after_the_outcome_is_settled_changes_nothing() -> None:
 def test_a_background_job_keeps_ignoring_it() -> None:
     code, _, err = run_script(
         """
-        def command():
+        def command(arguments):
             print("working", flush=True)
             time.sleep(0.3)
             return 0
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        sys.exit(run_tool("tool", command))
+        sys.exit(run_tool("tool", command, None))
         """,
         "working",
     )
