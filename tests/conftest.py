@@ -124,19 +124,22 @@ def compiled_artifact(
 def eager_torch() -> Iterator[None]:
     """Matrices this small only lose time to a second thread, and nothing here is trained."""
     torch.set_num_threads(1)
+    # A quarter of the time that an export takes.
+    torch.fx.config.do_not_emit_stack_traces = True
     with torch.no_grad():
         yield
 
 
 @pytest.fixture(scope="session")
 def product_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Product]:
-    """Named cases, each written in a dtype and loaded once."""
+    """Named cases, each written in a dtype and loaded once; the sweeps over `tiny` run what is lowered."""
     made: dict[tuple[str, torch.dtype], Product] = {}
 
     def get(name: str, dtype: torch.dtype = torch.float32) -> Product:
         if (name, dtype) not in made:
             folder = tmp_path_factory.mktemp(name)
-            made[name, dtype] = Product.load(make_oracle(folder, name, dtype=dtype))
+            oracle = make_oracle(folder, name, dtype=dtype)
+            made[name, dtype] = Product.load(oracle, exported=name == "tiny")
         return made[name, dtype]
 
     return get

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +28,8 @@ TIE = 1e-4
 """Draws closer than this may fall either way in float32; such a prompt is skipped, and counted."""
 
 BFLOAT16_TIE = 0.25
-"""Logits reach 10 and more, where neighbouring bfloat16 numbers are 0.06 apart."""
+"""Logits reach 10 and more, where neighbouring bfloat16 numbers are 0.06 apart; the widest tie of 220
+requests was 0.11."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +63,6 @@ def compiled(request: pytest.FixtureRequest, compiled_artifact: CompiledArtifact
         yield Compiled(artifact, checkpoint, model)
 
 
-def require_float32(compiled: Compiled) -> None:
-    if compiled.dtype != "float32":
-        pytest.skip("bfloat16 modules round after every operation, compiled graphs after every fused one")
-
-
 def outcomes(results: list[SessionResult]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     return [(one.tokens, one.accept_lens) for one in results]
 
@@ -75,21 +73,19 @@ def test_golden_vectors(compiled: Compiled) -> None:
     assert not [check for check in checks if not check.passed]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_speculative_tokens_equal_plain_tokens(compiled: Compiled, temperature: float) -> None:
-    """Five requests a slot; in bfloat16 up to the first near tie.
+def assert_same_tokens(
+    compiled: Compiled, requests: list[Ask], found: list[SessionResult], expected: list[tuple[int, ...]]
+) -> None:
+    """Equal; in bfloat16 up to the first near tie of a request.
 
-    A window's rows round differently from a single row's, in float32 by last bits, which no draw here is
-    close enough to show, but in bfloat16 by whole hundredths of a logit.
+    Rounding depends on how many rows a matrix product has and on what is fused into it. In float32 that is
+    last bits, which no draw here is close enough to show; in bfloat16 it is hundredths of a logit, and one
+    request in a hundred falls the other way.
     """
-    requests = compiled.asks(10, temperature)
-    plain = run_native(compiled.model, requests, speculation=False)
-    speculative = run_native(compiled.model, requests)
-    assert {one.finish_reason for one in plain + speculative} == {"length"}
-    for ask, one, other in zip(requests, speculative, plain, strict=True):
-        if one.tokens != other.tokens:
+    for ask, one, tokens in zip(requests, found, expected, strict=True):
+        if one.tokens != tokens:
             assert compiled.dtype == "bfloat16"
-            assert_near_tie(compiled, ask, one.tokens, other.tokens)
+            assert_near_tie(compiled, ask, one.tokens, tokens)
 
 
 def assert_near_tie(compiled: Compiled, ask: Ask, found: tuple[int, ...], expected: tuple[int, ...]) -> None:
@@ -100,6 +96,17 @@ def assert_near_tie(compiled: Compiled, ask: Ask, found: tuple[int, ...], expect
         assert scores.max() - scores[token] < BFLOAT16_TIE, (first, token)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_speculative_tokens_equal_plain_tokens(compiled: Compiled, temperature: float) -> None:
+    requests = compiled.asks(30, temperature)  # for two slots
+    plain = run_native(compiled.model, requests, speculation=False)
+    speculative = run_native(compiled.model, requests)
+    assert {one.finish_reason for one in plain + speculative} == {"length"}
+    assert_same_tokens(compiled, requests, speculative, [one.tokens for one in plain])
+    lens = [length for one in speculative for length in one.accept_lens]
+    assert sum(lens) > 1.2 * len(lens), "drafts are accepted"
+
+
 def test_phases_equal_the_round(compiled: Compiled) -> None:
     requests = compiled.asks(5, 0.8)
     fused, phases = run_native(compiled.model, requests), run_native(compiled.model, requests, phases=True)
@@ -108,17 +115,19 @@ def test_phases_equal_the_round(compiled: Compiled) -> None:
 
 @pytest.mark.parametrize("speculation", [True, False])
 def test_compiled_equals_eager(compiled: Compiled, speculation: bool) -> None:
-    """Tokens, and the acceptance of every round."""
-    require_float32(compiled)
+    """Tokens, and in float32 the acceptance of every round."""
     requests = compiled.asks(6, 0.8)
     native = run_native(compiled.model, requests, speculation=speculation)
     eager = run_eager(compiled.artifact, requests, speculation=speculation)
-    assert outcomes(native) == [(tuple(one.tokens), tuple(one.accept_lens)) for one in eager]
+    assert_same_tokens(compiled, requests, native, [tuple(one.tokens) for one in eager])
+    if compiled.dtype == "float32":
+        assert [list(one.accept_lens) for one in native] == [one.accept_lens for one in eager]
 
 
 def test_rounds_equal_the_cache_free_simulation(compiled: Compiled) -> None:
     """Against Hugging Face and the NextN twin, recomputed from token 0 every round."""
-    require_float32(compiled)
+    if compiled.dtype != "float32":
+        pytest.skip("the references compute in float32")
     target = load_target(compiled.checkpoint)
     nextn = load_nextn(compiled.checkpoint, target)
     steps = compiled.model.info.num_steps
@@ -135,3 +144,13 @@ def test_rounds_equal_the_cache_free_simulation(compiled: Compiled) -> None:
         assert list(result.tokens) == expected.token_ids
         assert list(result.accept_lens) == expected.accept_lens
     assert skipped <= 1
+
+
+def test_avx2_graphs_hold_no_wider_instruction(compiled_artifact: CompiledArtifacts) -> None:
+    """Neither registers of 512 bits nor those that only AVX-512 can name."""
+    libraries = sorted((compiled_artifact("avx2") / "graphs").glob("*.so"))
+    command = ["objdump", "--disassemble", *libraries]
+    listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "%ymm" in listing
+    wider = re.search(r".*(%zmm|%[xy]mm(1[6-9]|2\d|3[01])\b|%k[0-7]\b).*", listing)
+    assert wider is None, wider

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from nextn.graphs.config import ModelConfig
-from nextn.graphs.driver import Request, Session, eager_graphs
+from nextn.graphs.driver import GraphKey, Request, Session, eager_graphs
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
@@ -17,6 +18,7 @@ from nextn.weights.assemble import load_weights
 from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.packed import packed_weights
 from tests.oracles.case_oracle import CaseOracle
+from tests.rounds.programs import Programs, SessionPrograms
 
 MAX_SEQ_LEN = 192
 """Enough for prompts past one C128 block; short, so that the dense entry tables stay small."""
@@ -24,15 +26,21 @@ MAX_SEQ_LEN = 192
 
 @dataclass
 class Product:
-    """The models of one checkpoint, with and without NextN, next to the references of the same files."""
+    """The models of one checkpoint, with and without NextN, next to the references of the same files.
+
+    With `exported`, sessions run the programs that are lowered; without, the modules these come from,
+    which takes no export (2 to 4 s a program).
+    """
 
     oracle: CaseOracle
     config: ModelConfig
+    exported: bool
     models: dict[bool, Model] = field(default_factory=dict)
+    programs: Programs = field(default_factory=Programs)
 
     @classmethod
-    def load(cls, oracle: CaseOracle) -> Product:
-        return cls(oracle, Checkpoint.open(oracle.folder).config)
+    def load(cls, oracle: CaseOracle, *, exported: bool = False) -> Product:
+        return cls(oracle, Checkpoint.open(oracle.folder).config, exported)
 
     def model(self, with_nextn: bool = True) -> Model:
         """Loaded once; all shapes of one checkpoint share it."""
@@ -59,10 +67,16 @@ class Product:
             prefill_chunk=prefill_chunk,
         )
 
-    def session(self, shape: SessionShape, *, speculation: bool = True, phases: bool = False) -> Session:
-        """A fresh session over the eager graphs."""
-        state = State(shape)
-        graphs = eager_graphs(self.model(shape.num_steps > 0), state, shape)
+    def session(
+        self, shape: SessionShape, *, speculation: bool = True, phases: bool = False, eager: bool = False
+    ) -> Session:
+        """A fresh session; `eager` asks for the modules whatever the product runs otherwise."""
+        state, model = State(shape), self.model(shape.num_steps > 0)
+        graphs: Mapping[GraphKey, Callable[[], object]] = (
+            SessionPrograms(self.programs, model, state, shape)
+            if self.exported and not eager
+            else eager_graphs(model, state, shape)
+        )
         return Session(shape, state, graphs, speculation=speculation, phases=phases)
 
     def generate(self, requests: list[Request], shape: SessionShape, **options: bool) -> list[Request]:

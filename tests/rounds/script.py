@@ -2,7 +2,7 @@
 
 The text is what the model itself writes from a prompt of one token, sampled at a fixed seed. Noise depends on
 the position alone, so any prefix of the text, taken as a prompt with that seed, is continued by the rest of
-the text: every way of reaching a position can be compared with the same reference.
+the text: every way of reaching a position can be compared with the same reference, which eager modules make.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Script:
         self.shape = product.shape(max_seq_len=self.max_seq_len)
         self.plain: dict[int, Snapshot] = {}
         self._drafting: dict[tuple[int, int], Snapshot] = {}
-        session = product.session(self.shape, speculation=False)
+        session = product.session(self.shape, speculation=False, eager=True)
         request = Request(product.oracle.prompt(1, seed=3), length, seed=SEED, temperature=TEMPERATURE)
         session.prefill(0, request)
         while session.live:
@@ -53,7 +53,7 @@ class Script:
         key = (position, num_steps)
         if key not in self._drafting:
             shape = self.product.shape(num_steps, max_seq_len=self.max_seq_len, prefill_chunk=self.length)
-            session = self.product.session(shape)
+            session = self.product.session(shape, eager=True)
             session.prefill(0, self.request(position))
             self._drafting[key] = readable_state(session.state, shape, 0)
         return self._drafting[key]

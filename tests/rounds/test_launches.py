@@ -77,7 +77,8 @@ def test_phases_equal_the_round(product_of, name, num_steps):
     """
     product = product_of(name)
     shape = product.shape(num_steps, (1, 4))
-    fused, separate = product.session(shape), product.session(shape, phases=True)
+    # The programs' phases: `test_programs_equal_the_modules`.
+    fused, separate = product.session(shape, eager=True), product.session(shape, phases=True, eager=True)
     found, expected = separate.generate(requests_of(product)), fused.generate(requests_of(product))
     for one, reference in zip(found, expected, strict=True):
         assert (one.tokens, one.accept_lens) == (reference.tokens, reference.accept_lens)
@@ -92,7 +93,7 @@ def test_without_steps_there_is_only_prefill_and_decode(product_of):
     assert graph_keys(shape) == [("prefill", 1), ("decode", 1), ("decode", 4)]
     assert not [spec.name for spec in state_table(shape) if spec.name.startswith("nextn")]
     assert not [name for name, _ in product.model(with_nextn=False).named_buffers() if "mtp" in name]
-    session = product.session(shape)
+    session = product.session(shape, eager=True)
     found = session.generate(requests_of(product))
     plain = product.generate(requests_of(product), product.shape(3, (1, 4)), speculation=False)
     assert [one.tokens for one in found] == [one.tokens for one in plain]
