@@ -153,3 +153,18 @@ def test_speculative_programs_give_the_plain_programs_tokens(product_of, exporte
     speculative = exported.session().generate(requests_of(product, 12))
     assert [one.tokens for one in speculative] == [one.tokens for one in plain]
     assert {len(one.tokens) for one in plain} == {12}
+
+
+def test_sessions_take_turns_on_one_program(product_of):
+    """The sweeps lend one program to every session: each must go on with its own state, as if alone."""
+    product = product_of("tiny")
+    shape = product.shape(3, (2,))
+    expected = [product.generate([request], shape)[0] for request in requests_of(product, 2)]
+    sessions, requests = [product.session(shape) for _ in range(2)], requests_of(product, 2)
+    for session, request in zip(sessions, requests, strict=True):
+        session.prefill(0, request)
+    while any(session.live for session in sessions):
+        for session in sessions:
+            session.round()
+    assert results(requests) == results(expected)
+    assert requests[0].tokens != requests[1].tokens
