@@ -113,7 +113,7 @@ class AlignedFileWriter:
         """Pad up to the place of tensor `name`."""
         self.write(bytes(self._plan.offsets[name] - self._position))
 
-    def write(self, data: bytes | bytearray) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Append data of the tensor last begun."""
         try:
             self._file.write(data)

@@ -70,7 +70,7 @@ def _scaled_codes(codes: Tensor, table: Tensor, factors: Tensor, width: int, out
     whole = out.shape[1] // width
     split = whole * width
     if whole:
-        out[:, :split].unflatten(1, (whole, width)).mul_(factors[:, :whole, None])  # [R, whole, width]
+        out[:, :split].view(-1, whole, width).mul_(factors[:, :whole, None])  # [R, whole, width]
     if split < out.shape[1]:
         out[:, split:].mul_(factors[:, whole:])
 

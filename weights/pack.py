@@ -20,7 +20,7 @@ from nextn.weights.aligned_file import (
     PlannedTensor,
     plan_file,
 )
-from nextn.weights.assemble import assemble_parts, tensor_bytes
+from nextn.weights.assemble import WeightReader, tensor_bytes
 from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.packed import PackedWeight, Role
 from nextn.weights.safetensors_header import TensorEntry, read_header
@@ -68,19 +68,18 @@ def pack_weights(
         for tensor in plan.tensors:
             writer.begin(tensor.name)
             digest = hashlib.sha256()
-            source: list[list[str]] = []
             if tensor.name in extra:
                 role = _EXTRA_ROLES[tensor.dtype]
-                data = tensor_bytes(extra[tensor.name], tensor.dtype)
-                digest.update(data)
-                writer.write(data)
+                pieces, reader = iter([extra[tensor.name]]), None
             else:
                 role = weights[tensor.name].role
-                for part in assemble_parts(checkpoint, weights[tensor.name], dtype):
-                    file = part.source.file.relative_to(checkpoint.folder).as_posix()
-                    source.append([file, part.source.name, part.source_sha256])
-                    digest.update(part.data)
-                    writer.write(part.data)
+                reader = WeightReader(checkpoint, weights[tensor.name], dtype)
+                pieces = reader.pieces()
+            for piece in pieces:
+                data = tensor_bytes(piece)
+                digest.update(data)
+                writer.write(data)
+            source = [] if reader is None else reader.sources
             entries.append(_manifest_entry(tensor, role, plan, source, digest.hexdigest()))
             if progress is not None:
                 progress(tensor.name, plan.offsets[tensor.name] + tensor.nbytes, plan.nbytes)
@@ -124,7 +123,7 @@ def load_packed(path: Path) -> dict[str, Tensor]:
 
 
 def _manifest_entry(
-    tensor: PlannedTensor, role: Role, plan: FilePlan, source: list[list[str]], sha256: str
+    tensor: PlannedTensor, role: Role, plan: FilePlan, source: list[tuple[str, str, str]], sha256: str
 ) -> dict[str, object]:
     dtype, shape = str(tensor.dtype).removeprefix("torch."), list(tensor.shape)
     return {
