@@ -42,6 +42,19 @@ class TensorReader:
         else:
             yield from self._dequantised()
 
+    def codes(self) -> Iterator[Tensor]:
+        """The bytes of a quantised tensor, uint8, instead of its values."""
+        stored, digest = self._tensor.data, hashlib.sha256()
+        for data in stored.read(_PLAIN_PIECE_BYTES):
+            digest.update(data)
+            yield torch.frombuffer(data, dtype=torch.uint8)
+        self.sources = [(stored, digest.hexdigest())]
+
+    def scales(self) -> Iterator[Tensor]:
+        """The scales of a quantised tensor: ue8m0 codes as uint8, or fp32."""
+        values, self.sources = self._read_scales()
+        yield values
+
     def _plain(self) -> Iterator[Tensor]:
         stored, digest = self._tensor.data, hashlib.sha256()
         dtype = FLOAT_DTYPES.get(stored.dtype) or INDEX_DTYPES[stored.dtype]
@@ -52,7 +65,9 @@ class TensorReader:
 
     def _dequantised(self) -> Iterator[Tensor]:
         tensor, digest = self._tensor, hashlib.sha256()
-        scales, scale_sources = self._scales()
+        scales, scale_sources = self._read_scales()
+        if scales.dtype == torch.uint8:
+            scales = powers_of_two(scales)
         rows, columns = tensor.shape
         row_bytes = tensor.data.nbytes // rows
         piece_rows = max(1, PIECE_BYTES // row_bytes)
@@ -67,8 +82,8 @@ class TensorReader:
             yield piece.view(-1)
         self.sources = [(tensor.data, digest.hexdigest()), *scale_sources]
 
-    def _scales(self) -> tuple[Tensor, list[tuple[StoredTensor, str]]]:
-        """fp32 scales as `dequantise` takes them."""
+    def _read_scales(self) -> tuple[Tensor, list[tuple[StoredTensor, str]]]:
+        """ue8m0 codes as uint8, or fp32 `[rows, 1]`; and what was read."""
         stored = self._tensor.scales
         assert stored is not None
         data = stored.read_all()
@@ -76,7 +91,7 @@ class TensorReader:
         if stored.dtype == POWER_SCALES:
             codes = torch.frombuffer(data, dtype=torch.uint8).view(stored.shape)
             _refuse_where(codes == SCALE_NAN, stored, "scale is not a number", f"a code below {SCALE_NAN}")
-            return powers_of_two(codes), sources
+            return codes, sources
         scales = torch.frombuffer(data, dtype=FLOAT_DTYPES[stored.dtype]).float().view(-1, 1)
         _refuse_where(~scales.isfinite(), stored, "scale is not a number", "a finite scale")
         if self._tensor.offsets is not None:

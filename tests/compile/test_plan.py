@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from nextn.compile.cli import main
 from nextn.compile.machine import Machine
-from nextn.compile.plan import readable_bytes
 from nextn.compile.pool import worker_count
+from nextn.compile.progress import readable_bytes
 
 # The `window_only` case: vocab 101, hidden 64, 2 streams, 2 layers of window 8, 4 heads of 32, ranks 32 and
 # 16, 2 output groups, 4 experts of 32 with 2 chosen, one shared expert; the first layer is hash-routed.
