@@ -64,7 +64,7 @@ def _add_speculation(parser: argparse.ArgumentParser) -> None:
         "--speculative-eagle-topk", type=int, default=1, metavar="1", help="only 1 is supported"
     )
     group.add_argument("--speculative-num-draft-tokens", type=int, metavar="K+1", help="always K+1")
-    group.add_argument("--speculative-draft-model-path", metavar="DIR", help="a separate draft checkpoint")
+    group.add_argument("--speculative-draft-model-path", metavar="DIR", help="folder to take mtp.* from")
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:

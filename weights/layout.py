@@ -44,7 +44,8 @@ def _naming(names: Collection[str]) -> tuple[str, str]:
     for name in names:
         if name.startswith("model."):
             return "original names with a model. prefix", name
-    return "original names", next(iter(names), "no tensors")
+    telling = (name for name in names if ".attn." in name)
+    return "original names", next(telling, next(iter(names), "no tensors"))
 
 
 def _storage(tensors: Mapping[str, EncodedTensor], metadata: QuantisationMetadata) -> tuple[str, str]:
