@@ -118,7 +118,7 @@ def test_memory_bounds_the_jobs_asked_for_and_says_so(
     assert main([str(checkpoint), "--dry-run", "--json", "--jobs", "4"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["compile_jobs"] == 2
-    assert err == (
+    assert err.endswith(
         "nextn-compile: warning: --jobs 4 is set to 2: 2.7 GB of memory is free, and a job may take 1.1 GB\n"
     )
 
