@@ -123,6 +123,7 @@ class _Builder:
         kept = self._partial.adopt(WEIGHTS_FILE, stamp)
         if kept is None:
             started = time.monotonic()
+            self._progress.line(f"checkpoint: {self._inputs.checkpoint.layout}")
             # Not in scratch: an interrupted packing continues from what it finds there.
             temporary = self._partial.folder / _PACKING_FILE
             with self._progress.waiting("packing weights") as tell:

@@ -45,11 +45,9 @@ def compile_command(
         return
     checkpoint, config = _source(options)
     shape = options.session_shape(config)
-    if checkpoint is not None:
-        Progress().line(f"{options.checkpoint}: {checkpoint.layout}")
     plan = make_plan(shape, _compile_jobs(shape, options.jobs))
     if options.dry_run or options.trace_only:
-        _show_plan(plan, shape, options)
+        _show_plan(plan, shape, checkpoint, options)
         return
     assert checkpoint is not None and options.output is not None
     # The golden runs are thousands of small operators: a second thread only adds waiting (40 times the
@@ -113,13 +111,18 @@ def _look(checkpoint: Checkpoint, options: CompileOptions) -> None:
         check_finite(checkpoint, Progress(), options.json)
 
 
-def _show_plan(plan: Plan, shape: SessionShape, options: CompileOptions) -> None:
+def _show_plan(
+    plan: Plan, shape: SessionShape, checkpoint: Checkpoint | None, options: CompileOptions
+) -> None:
+    layout = {} if checkpoint is None else {"layout": str(checkpoint.layout)}
     if not options.json:
+        if layout:
+            print(f"{options.checkpoint}: {layout['layout']}")
         _print_rich(lambda console: print_plan(plan, console))
     reports = list(trace_graphs(shape, Progress())) if options.trace_only else []
     if options.json:
         traced = {"traced": [report.to_dict() for report in reports], "trace_peak_bytes": peak_memory()}
-        print(json.dumps(plan.to_dict() | (traced if reports else {}), indent=1))
+        print(json.dumps(plan.to_dict() | layout | (traced if reports else {}), indent=1))
     elif reports:
         _print_rich(lambda console: print_reports(reports, console))
 

@@ -89,8 +89,10 @@ def test_inspection_for_people(release: Path, capsys: Capture) -> None:
 
 def test_layout_is_said_before_anything_is_built(release: Path, capsys: Capture) -> None:
     assert main([str(release), "--dry-run"]) == 0
-    err = capsys.readouterr().err
-    assert "original names" in err and "is F8_E4M3 with F8_E8M0 scales" in err
+    out = capsys.readouterr().out
+    assert "original names" in out and "is F8_E4M3 with F8_E8M0 scales" in out
+    assert main([str(release), "--dry-run", "--json"]) == 0
+    assert "mxfp4 in groups of 32" in json.loads(capsys.readouterr().out)["layout"]
 
 
 def test_draft_folder(release: Path, resaved: Path, capsys: Capture) -> None:

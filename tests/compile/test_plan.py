@@ -88,6 +88,7 @@ def test_a_dry_run_reads_no_weights(
 def test_a_config_alone_is_enough(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Named as the file or as its folder."""
     planned = dry_run(capsys, str(checkpoint))
+    del planned["layout"]
     assert dry_run(capsys, "--config-only", str(checkpoint / "config.json")) == planned
     assert dry_run(capsys, "--config-only", str(checkpoint)) == planned
 
@@ -118,7 +119,7 @@ def test_memory_bounds_the_jobs_asked_for_and_says_so(
     assert main([str(checkpoint), "--dry-run", "--json", "--jobs", "4"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["compile_jobs"] == 2
-    assert err.endswith(
+    assert err == (
         "nextn-compile: warning: --jobs 4 is set to 2: 2.7 GB of memory is free, and a job may take 1.1 GB\n"
     )
 
