@@ -35,6 +35,11 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--dtype", choices=("float32", "bfloat16"), help="compute dtype (default: float32 on cpu)"
     )
+    group.add_argument(
+        "--weights-as",
+        choices=("stored", "bfloat16", "float32"),
+        help="how matrices are kept in the artifact (default: as the compute dtype)",
+    )
     group.add_argument("--opset", type=int, metavar="N", help="ONNX opset")
     group.add_argument("--import-om", metavar="DIR", help="collect .om files compiled elsewhere")
 

@@ -68,6 +68,8 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
     """
     _refuse_absent_features(arguments)
     _check_source(arguments)
+    dtype = arguments.dtype or "float32"
+    _check_weights_as(arguments.weights_as, dtype)
     steps = _within("--speculative-num-steps", arguments.speculative_num_steps, 0, MAX_STEPS)
     if arguments.speculative_eagle_topk != 1:
         raise UsageError(
@@ -91,7 +93,7 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
         draft_folder=None if draft is None else Path(draft),
         config_only=None if arguments.config_only is None else Path(arguments.config_only),
         output=None if arguments.output is None else Path(arguments.output),
-        dtype=arguments.dtype or "float32",
+        dtype=dtype,
         batch_sizes=_batch_sizes(arguments.batch_sizes),
         max_seq_len=_optional("--max-seq-len", arguments.max_seq_len, 2, 2**31 - 1),
         prefill_chunk=_within("--prefill-chunk", arguments.prefill_chunk, 1, 65536),
@@ -126,6 +128,23 @@ def _check_source(arguments: argparse.Namespace) -> None:
         raise UsageError("--config-only has no tensors to look at: name a checkpoint folder")
     if not plan_only:
         raise UsageError("--config-only has no weights to compile: add --dry-run or --trace-only")
+
+
+def _check_weights_as(weights_as: str | None, dtype: str) -> None:
+    """The plain form of a CPU graph dequantises, and computes in the dtype its matrices have."""
+    if weights_as == "stored":
+        raise UsageError(
+            "--weights-as stored keeps fp8, fp4 and int8 codes for kernels that take them, "
+            "and no cpu graph of this build does",
+            expected=dtype,
+            found=weights_as,
+        )
+    if weights_as is not None and weights_as != dtype:
+        raise UsageError(
+            "cpu graphs compute in the dtype of their matrices: --dtype and --weights-as must agree",
+            expected=dtype,
+            found=weights_as,
+        )
 
 
 def _refuse_absent_features(arguments: argparse.Namespace) -> None:
