@@ -35,6 +35,11 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--dtype", choices=("float32", "bfloat16"), help="compute dtype (default: float32 on cpu)"
     )
+    group.add_argument(
+        "--weights-as",
+        choices=("stored", "bfloat16", "float32"),
+        help="how matrices are kept in the artifact (default: as the compute dtype)",
+    )
     group.add_argument("--opset", type=int, metavar="N", help="ONNX opset")
     group.add_argument("--import-om", metavar="DIR", help="collect .om files compiled elsewhere")
 
@@ -64,7 +69,7 @@ def _add_speculation(parser: argparse.ArgumentParser) -> None:
         "--speculative-eagle-topk", type=int, default=1, metavar="1", help="only 1 is supported"
     )
     group.add_argument("--speculative-num-draft-tokens", type=int, metavar="K+1", help="always K+1")
-    group.add_argument("--speculative-draft-model-path", metavar="DIR", help="a separate draft checkpoint")
+    group.add_argument("--speculative-draft-model-path", metavar="DIR", help="folder to take mtp.* from")
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,12 @@ from nextn.compile.hashes import file_sha256, weights_hashes
 from nextn.compile.inputs import OPS, CompileInputs
 from nextn.compile.lower_cpu import WORKER_ENVIRONMENT
 from nextn.compile.partial import PartialArtifact
-from nextn.compile.plan import Plan, readable_bytes
+from nextn.compile.plan import Plan
 from nextn.compile.pool import WORKER_COMMAND, run_workers
-from nextn.compile.progress import Progress
+from nextn.compile.progress import Meter, Progress, readable_bytes
 from nextn.compile.worker import GraphJob
 from nextn.graphs.model import derived_constants
 from nextn.graphs.state import input_table, state_table
-from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.contract.golden_format import GOLDEN_FILE
 from nextn.runtime.contract.manifest import (
     FORMAT_VERSION,
@@ -40,6 +39,8 @@ from nextn.runtime.contract.manifest import (
 from nextn.runtime.contract.strict_json import decode
 from nextn.weights.pack import load_packed, pack_weights
 from nextn.weights.packed import packed_weights
+
+_PACKING_FILE = f".{WEIGHTS_FILE}"
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,6 @@ class _Builder:
         self.num_compiled = 0
 
     def build(self) -> Manifest:
-        self._check_disk()
         weights = self._weights()
         golden = self._golden(weights)
         graphs = self._graphs()
@@ -118,43 +118,29 @@ class _Builder:
         self._partial.publish(files, text, MANIFEST_FILE)
         return manifest
 
-    def _check_disk(self) -> None:
-        if (self._partial.folder / WEIGHTS_FILE).exists():
-            return
-        free = shutil.disk_usage(self._partial.folder).free
-        if free < self._plan.weight_bytes:
-            raise ExecutionError(
-                "not enough disk space for the weights",
-                file=self._partial.output,
-                expected=readable_bytes(self._plan.weight_bytes),
-                found=f"{readable_bytes(free)} free",
-            )
-
     def _weights(self) -> WeightsFile:
         stamp = self._inputs.weights_stamp
         kept = self._partial.adopt(WEIGHTS_FILE, stamp)
         if kept is None:
             started = time.monotonic()
+            self._progress.line(f"checkpoint: {self._inputs.checkpoint.layout}")
+            # Not in scratch: an interrupted packing continues from what it finds there.
+            temporary = self._partial.folder / _PACKING_FILE
             with self._progress.waiting("packing weights") as tell:
-                temporary = self._partial.scratch() / WEIGHTS_FILE
-                kept = self._pack(temporary, tell)
+                kept = self._pack(temporary, Meter(tell))
                 self._partial.keep(temporary, WEIGHTS_FILE, stamp, kept)
             self._progress.line(f"weights packed {_cost(started, kept['bytes'])}")
         return decode(WeightsFile, kept)
 
-    def _pack(self, output: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    def _pack(self, output: Path, meter: Meter) -> dict[str, Any]:
         config = self._shape.config
-
-        def packed(name: str, done: int, total: int) -> None:
-            tell(f"{readable_bytes(done)} of {readable_bytes(total)}, {name}")
-
         tensors = pack_weights(
             self._inputs.checkpoint,
             packed_weights(config, self._shape.num_steps > 0),
             getattr(torch, self._shape.dtype),
             output,
             extra=derived_constants(config),
-            progress=packed,
+            progress=meter,
         )
         return {"file": WEIGHTS_FILE, **asdict(weights_hashes(output)), "tensors": tensors}
 

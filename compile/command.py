@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 from rich.console import Console
 
 from nextn.compile.build import Summary, build_artifact
+from nextn.compile.finite_report import check_finite
 from nextn.compile.inputs import CompileInputs, checkpoint_folder
+from nextn.compile.inspection import inspect_checkpoint, print_inspection
 from nextn.compile.machine import Machine
 from nextn.compile.options import CompileOptions
-from nextn.compile.plan import COMPILE_JOB_BYTES, Plan, make_plan, print_plan, readable_bytes
+from nextn.compile.plan import COMPILE_JOB_BYTES, Plan, make_plan, print_plan
 from nextn.compile.pool import WORKER_COMMAND, worker_count
-from nextn.compile.progress import Progress, warn
+from nextn.compile.progress import Progress, readable_bytes, warn
 from nextn.compile.toolchain import detect_toolchain
 from nextn.compile.trace_report import peak_memory, print_reports, trace_graphs
 from nextn.graphs.config import ModelConfig, read_model_config
@@ -29,7 +31,7 @@ from nextn.weights.stated_facts import check_expert_tables, stated_form_warning
 def compile_command(
     options: CompileOptions, command: tuple[str, ...], worker_command: Sequence[str] = WORKER_COMMAND
 ) -> None:
-    """Prints the plan (`--dry-run`) and what tracing gives (`--trace-only`), or builds the artifact.
+    """Looks at the checkpoint, prints its plan and what tracing gives, or builds the artifact.
 
     Args:
         command: the command line, for the record in the manifest.
@@ -38,11 +40,14 @@ def compile_command(
     Raises the errors of `Checkpoint.open` and `build_artifact`, and UsageError for a model too short for
     the options.
     """
+    if options.inspect or options.check_finite:
+        _look(_opened(options), options)
+        return
     checkpoint, config = _source(options)
     shape = options.session_shape(config)
     plan = make_plan(shape, _compile_jobs(shape, options.jobs))
     if options.dry_run or options.trace_only:
-        _show_plan(plan, shape, options)
+        _show_plan(plan, shape, checkpoint, options)
         return
     assert checkpoint is not None and options.output is not None
     # The golden runs are thousands of small operators: a second thread only adds waiting (40 times the
@@ -74,24 +79,50 @@ def _source(options: CompileOptions) -> tuple[Checkpoint | None, ModelConfig]:
         for warning in warnings:
             warn(warning)
         return None, config
-    assert options.checkpoint is not None
-    checkpoint = Checkpoint.open(checkpoint_folder(options.checkpoint))
-    for warning in checkpoint.warnings:
-        warn(warning)
-    if (stated := stated_form_warning(checkpoint)) is not None:
-        warn(stated)
+    checkpoint = _opened(options)
     checkpoint.require_nextn(options.num_steps)
     check_expert_tables(checkpoint)
     return checkpoint, checkpoint.config
 
 
-def _show_plan(plan: Plan, shape: SessionShape, options: CompileOptions) -> None:
+def _opened(options: CompileOptions) -> Checkpoint:
+    """The checkpoint, after saying what is odd about it."""
+    assert options.checkpoint is not None
+    checkpoint = Checkpoint.open(checkpoint_folder(options.checkpoint), options.draft_folder)
+    for warning in checkpoint.warnings:
+        warn(warning)
+    if (stated := stated_form_warning(checkpoint)) is not None:
+        warn(stated)
+    return checkpoint
+
+
+def _look(checkpoint: Checkpoint, options: CompileOptions) -> None:
+    """What the checkpoint is, what of it is not finite, or both."""
+    if options.inspect:
+        buildable = options if checkpoint.has_nextn else replace(options, num_steps=0)
+        shape = buildable.session_shape(checkpoint.config)
+        plan = make_plan(shape, _compile_jobs(shape, options.jobs))
+        found = inspect_checkpoint(checkpoint, shape)
+        if options.json:
+            print(json.dumps(found.to_dict(plan), indent=1))
+        else:
+            _print_rich(lambda console: print_inspection(found, plan, console))
+    if options.check_finite:
+        check_finite(checkpoint, Progress(), options.json)
+
+
+def _show_plan(
+    plan: Plan, shape: SessionShape, checkpoint: Checkpoint | None, options: CompileOptions
+) -> None:
+    layout = {} if checkpoint is None else {"layout": str(checkpoint.layout)}
     if not options.json:
+        if layout:
+            print(f"{options.checkpoint}: {layout['layout']}")
         _print_rich(lambda console: print_plan(plan, console))
     reports = list(trace_graphs(shape, Progress())) if options.trace_only else []
     if options.json:
         traced = {"traced": [report.to_dict() for report in reports], "trace_peak_bytes": peak_memory()}
-        print(json.dumps(plan.to_dict() | (traced if reports else {}), indent=1))
+        print(json.dumps(plan.to_dict() | layout | (traced if reports else {}), indent=1))
     elif reports:
         _print_rich(lambda console: print_reports(reports, console))
 

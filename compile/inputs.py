@@ -62,7 +62,7 @@ class CompileInputs:
     @property
     def weights_stamp(self) -> str:
         """Changes when a checkpoint file is replaced; cheap, as it reads no weights."""
-        files = {stored.file for stored in self.checkpoint.tensors.values()}
+        files = {stored.file for tensor in self.checkpoint.tensors.values() for stored in tensor.stored}
         status = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]
         return hashlib.sha256(json.dumps([self.identity, status]).encode()).hexdigest()
 
@@ -115,10 +115,7 @@ class CompileInputs:
         recorded = {source for weight in manifest.weights.tensors for source in weight.source}
         weights = packed_weights(self.shape.config, self.shape.num_steps > 0)
         names = [part.name for weight in weights for part in weight.parts]
-        return len(names) == len(recorded) and all(self._source(name) in recorded for name in names)
-
-    def _source(self, name: str) -> tuple[str, str, str]:
-        """What the manifest records of a checkpoint tensor: file, name in it, SHA-256 of its bytes."""
-        stored = self.checkpoint.tensors[name]
-        digest = hashlib.sha256(self.checkpoint.read(name)).hexdigest()
-        return stored.file.relative_to(self.checkpoint.folder).as_posix(), stored.name, digest
+        expected = sum(len(self.checkpoint.tensors[name].stored) for name in names)
+        return expected == len(recorded) and all(
+            record in recorded for name in names for record in self.checkpoint.source_records(name)
+        )

@@ -24,6 +24,7 @@ class CompileOptions:
     """
 
     checkpoint: str | None
+    draft_folder: Path | None
     config_only: Path | None
     output: Path | None
     dtype: str
@@ -35,6 +36,8 @@ class CompileOptions:
     jobs: int | None
     dry_run: bool
     trace_only: bool
+    inspect: bool
+    check_finite: bool
     force: bool
     json: bool
 
@@ -65,6 +68,8 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
     """
     _refuse_absent_features(arguments)
     _check_source(arguments)
+    dtype = arguments.dtype or "float32"
+    _check_weights_as(arguments.weights_as, dtype)
     steps = _within("--speculative-num-steps", arguments.speculative_num_steps, 0, MAX_STEPS)
     if arguments.speculative_eagle_topk != 1:
         raise UsageError(
@@ -79,11 +84,16 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
             f"--speculative-num-draft-tokens {window} is set to {steps + 1}: with topk 1 it is always "
             "--speculative-num-steps + 1"
         )
+    draft = arguments.speculative_draft_model_path
+    if draft is not None and steps == 0 and not arguments.inspect:
+        warnings.append("--speculative-draft-model-path is not read: --speculative-num-steps is 0")
+        draft = None
     options = CompileOptions(
         checkpoint=arguments.checkpoint,
+        draft_folder=None if draft is None else Path(draft),
         config_only=None if arguments.config_only is None else Path(arguments.config_only),
         output=None if arguments.output is None else Path(arguments.output),
-        dtype=arguments.dtype or "float32",
+        dtype=dtype,
         batch_sizes=_batch_sizes(arguments.batch_sizes),
         max_seq_len=_optional("--max-seq-len", arguments.max_seq_len, 2, 2**31 - 1),
         prefill_chunk=_within("--prefill-chunk", arguments.prefill_chunk, 1, 65536),
@@ -92,6 +102,8 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
         jobs=_optional("--jobs", arguments.jobs, 1, 1024),
         dry_run=arguments.dry_run,
         trace_only=arguments.trace_only,
+        inspect=arguments.inspect,
+        check_finite=arguments.check_finite,
         force=arguments.force,
         json=arguments.json,
     )
@@ -101,18 +113,38 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
 def _check_source(arguments: argparse.Namespace) -> None:
     """One source, and something to do with it that the source is enough for."""
     plan_only = arguments.dry_run or arguments.trace_only
+    look_only = arguments.inspect or arguments.check_finite
     if arguments.config_only is None:
         if not arguments.checkpoint:
             raise UsageError("name a checkpoint folder, or `demo` for the bundled one")
-        if not arguments.output and (arguments.output is not None or not plan_only):
+        if not arguments.output and (arguments.output is not None or not (plan_only or look_only)):
             raise UsageError("-o ARTIFACT is required (or --dry-run)")
         return
     if arguments.checkpoint is not None:
         raise UsageError(
             "--config-only stands in for a checkpoint", expected="one of them", found=arguments.checkpoint
         )
+    if look_only or arguments.speculative_draft_model_path is not None:
+        raise UsageError("--config-only has no tensors to look at: name a checkpoint folder")
     if not plan_only:
         raise UsageError("--config-only has no weights to compile: add --dry-run or --trace-only")
+
+
+def _check_weights_as(weights_as: str | None, dtype: str) -> None:
+    """The plain form of a CPU graph dequantises, and computes in the dtype its matrices have."""
+    if weights_as == "stored":
+        raise UsageError(
+            "--weights-as stored keeps fp8, fp4 and int8 codes for kernels that take them, "
+            "and no cpu graph of this build does",
+            expected=dtype,
+            found=weights_as,
+        )
+    if weights_as is not None and weights_as != dtype:
+        raise UsageError(
+            "cpu graphs compute in the dtype of their matrices: --dtype and --weights-as must agree",
+            expected=dtype,
+            found=weights_as,
+        )
 
 
 def _refuse_absent_features(arguments: argparse.Namespace) -> None:
@@ -122,9 +154,6 @@ def _refuse_absent_features(arguments: argparse.Namespace) -> None:
         f"--emit {arguments.emit}": arguments.emit != "aoti",
         "--opset": arguments.opset is not None,
         "--import-om": arguments.import_om is not None,
-        "--inspect": arguments.inspect,
-        "--check-finite": arguments.check_finite,
-        "--speculative-draft-model-path": arguments.speculative_draft_model_path is not None,
     }
     for flag, used in absent.items():
         if used:

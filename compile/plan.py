@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from nextn.compile.progress import readable_bytes
 from nextn.compile.trace import declared_weights
 from nextn.graphs.phases import graph_keys, graph_rows
 from nextn.graphs.session_shape import SessionShape
@@ -125,16 +126,6 @@ def print_plan(plan: Plan, console: Console) -> None:
     for label, count in rows.items():
         totals.add_row(label, readable_bytes(count))
     console.print(totals)
-
-
-def readable_bytes(count: int) -> str:
-    """A byte count in decimal units, as `1.2 MB`."""
-    value, unit = float(count), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if value < 1000:
-            break
-        value, unit = value / 1000, larger
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
 def _planned_state(spec: StateSpec) -> PlannedState:

@@ -15,6 +15,8 @@ from nextn.runtime.contract.tool import say
 LINE_SECONDS = 10.0
 """How often a log is told about a long step."""
 
+_REFRESH_SECONDS = 0.2
+
 
 class Progress:
     """Plain lines; on a terminal also a spinner that shows what is being waited for."""
@@ -46,6 +48,54 @@ class Progress:
                 self.line(f"{text}: {detail}")
 
         yield tell
+
+
+class Meter:
+    """Says how far a count of bytes has come, how fast it grows and how long that will take.
+
+    Args:
+        show: takes one line of text.
+        clock: seconds.
+    """
+
+    def __init__(self, show: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._show = show
+        self._clock = clock
+        self._started = clock()
+        self._shown = -_REFRESH_SECONDS
+        self._first: int | None = None
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        """`done` of `total` bytes are there; `name` is what was last worked on."""
+        if self._first is None:
+            self._first = done
+        now = self._clock()
+        if now - self._shown < _REFRESH_SECONDS:
+            return
+        self._shown = now
+        # What an interrupted run had left took no time in this one.
+        speed = (done - self._first) / max(now - self._started, 1e-9)
+        left = f", {_duration((total - done) / speed)} left" if speed > 0 else ""
+        amount = f"{readable_bytes(done)} of {readable_bytes(total)}"
+        self._show(f"{amount}, {readable_bytes(round(speed))}/s{left}, {name}")
+
+
+def readable_bytes(count: int) -> str:
+    """A byte count in decimal units, as `1.2 MB`."""
+    value, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def _duration(seconds: float) -> str:
+    """As `48 s` or `3 h 12 min`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def warn(text: str) -> None:

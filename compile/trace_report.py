@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from nextn.compile.plan import PlannedGraph, readable_bytes
-from nextn.compile.progress import Progress
+from nextn.compile.plan import PlannedGraph
+from nextn.compile.progress import Progress, readable_bytes
 from nextn.compile.trace import trace
 from nextn.graphs.model import Model
 from nextn.graphs.phases import graph_keys, graph_rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn, TypeGuard
@@ -34,6 +35,11 @@ LARGEST_SCHEDULE = 2 * LARGEST_COUNTS["num_hidden_layers"]
 """Bound on entries of an array with one entry per layer, draft layers included."""
 
 
+LARGEST_JSON_BYTES = 32 * 1024 * 1024
+"""Bound on a JSON file: the index of the largest release, with 145 116 tensors, takes 14 MB. Parsing can need
+some twenty times the bytes of the text."""
+
+
 def read_json_object(path: Path) -> dict[str, object]:
     """The JSON object in `path`.
 
@@ -41,7 +47,7 @@ def read_json_object(path: Path) -> dict[str, object]:
         CheckpointError: the file is absent, unreadable, not UTF-8 JSON, not an object, or repeats a key.
     """
     try:
-        parsed: object = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
+        parsed: object = json.loads(_read_text(path), object_pairs_hook=unique_keys)
     except OSError as error:
         raise CheckpointError(
             "cannot read file", file=path, expected="a readable JSON file", found=error.strerror
@@ -57,6 +63,23 @@ def read_json_object(path: Path) -> dict[str, object]:
             "invalid JSON", file=path, expected="a JSON object", found=type(parsed).__name__
         )
     return parsed
+
+
+def _read_text(path: Path) -> str:
+    # Checked before opening: opening a pipe would wait for a writer.
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise CheckpointError(
+            "cannot read file", file=path, expected="a readable JSON file", found="no regular file"
+        )
+    if status.st_size > LARGEST_JSON_BYTES:
+        raise CheckpointError(
+            "JSON file too large",
+            file=path,
+            expected=f"at most {LARGEST_JSON_BYTES} bytes",
+            found=f"{status.st_size} bytes",
+        )
+    return path.read_text(encoding="utf-8")
 
 
 class FieldReader:

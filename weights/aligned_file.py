@@ -1,8 +1,9 @@
-"""Safetensors files whose tensors are aligned for mapping, written once, front to back, and atomically."""
+"""Safetensors files whose tensors are aligned for mapping, written at known offsets and atomically."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -22,6 +23,10 @@ LARGE_ALIGNMENT = 2 * 1024 * 1024
 
 PAD_PREFIX = "__pad."
 
+PARTIAL_SUFFIX = ".partial"
+
+_READ_BYTES = 4 * 1024 * 1024
+
 DTYPE_NAMES: Mapping[torch.dtype, str] = MappingProxyType(
     {
         torch.float32: "F32",
@@ -31,6 +36,8 @@ DTYPE_NAMES: Mapping[torch.dtype, str] = MappingProxyType(
         torch.int32: "I32",
         torch.int8: "I8",
         torch.uint8: "U8",
+        torch.float8_e4m3fn: "F8_E4M3",
+        torch.float8_e8m0fnu: "F8_E8M0",
     }
 )
 
@@ -89,7 +96,8 @@ def plan_file(tensors: Iterable[PlannedTensor]) -> FilePlan:
 class AlignedFileWriter:
     """Writes a planned file under a temporary name; the final name appears only when it is complete.
 
-    Use as a context manager; call `begin` for each planned tensor in order and `write` for its data.
+    Use as a context manager; call `begin` for each planned tensor, in any order, and `write` for its data.
+    A run that is interrupted leaves the temporary file, in which the next run finds what was written.
 
     Raises:
         ExecutionError: the disk is full or another write fault; nothing is left behind.
@@ -97,52 +105,65 @@ class AlignedFileWriter:
 
     def __init__(self, path: Path, plan: FilePlan) -> None:
         self._path = path
-        self._temporary = path.with_name(path.name + ".partial")
+        self._temporary = path.with_name(path.name + PARTIAL_SUFFIX)
         self._plan = plan
-        self._position = 0
 
     def __enter__(self) -> Self:
         try:
-            self._file = open(self._temporary, "wb")  # noqa: SIM115
+            self._file = open(self._temporary, "r+b" if self._temporary.exists() else "w+b")  # noqa: SIM115
+            if self._file.read(len(self._plan.header)) != self._plan.header:
+                self._file.truncate(0)
+                self._file.seek(0)
+                self._file.write(self._plan.header)
+            # Gaps are never written: a hole reads as zeros.
+            self._file.truncate(self._plan.nbytes)
         except OSError as error:
+            self._discard()
             raise self._fault(error) from error
-        self.write(self._plan.header)
         return self
 
     def begin(self, name: str) -> None:
-        """Pad up to the place of tensor `name`."""
-        self.write(bytes(self._plan.offsets[name] - self._position))
+        """Go to the place of tensor `name`."""
+        self._file.seek(self._plan.offsets[name])
 
-    def write(self, data: bytes | bytearray) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Append data of the tensor last begun."""
         try:
             self._file.write(data)
         except OSError as error:
             self._discard()
             raise self._fault(error) from error
-        self._position += len(data)
+
+    def sha256(self, tensor: PlannedTensor) -> str:
+        """Hash of what lies at the place of `tensor` now."""
+        self.begin(tensor.name)
+        digest, left = hashlib.sha256(), tensor.nbytes
+        while left and (data := self._file.read(min(left, _READ_BYTES))):
+            digest.update(data)
+            left -= len(data)
+        return digest.hexdigest()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
-            self._discard()
-            return
         try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            if kind is None:
+                self._file.flush()
+                os.fsync(self._file.fileno())
             self._file.close()
-            os.replace(self._temporary, self._path)
-            _sync_folder(self._path.parent)
+            if kind is None:
+                os.replace(self._temporary, self._path)
+                _sync_folder(self._path.parent)
         except OSError as fault:
             self._discard()
-            raise self._fault(fault) from fault
+            if kind is None:
+                raise self._fault(fault) from fault
 
     def _discard(self) -> None:
         self._temporary.unlink(missing_ok=True)
         try:
             self._file.close()
-        except OSError:
+        except (AttributeError, OSError):
             # Closing flushes what could not be written; the first fault has been reported.
             pass
 

@@ -1,30 +1,19 @@
-"""Assembling packed weights from stored tensors, one source tensor at a time."""
+"""Packed weights in memory, from any layout."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from nextn.runtime.contract.errors import CheckpointError
-from nextn.weights.checkpoint import FLOAT_DTYPES, INDEX_DTYPES, Checkpoint
+from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.packed import PackedWeight
 from nextn.weights.stored_tensors import StoredTensor
+from nextn.weights.tensor_reader import TensorReader
 
 COMPUTE_DTYPES = (torch.float32, torch.bfloat16)
-
-
-@dataclass(frozen=True)
-class AssembledPart:
-    """One part of a packed weight, ready to store, and the source it came from."""
-
-    source: StoredTensor
-    source_sha256: str
-    data: bytearray
-    """The part, row-major, in the weight's stored dtype."""
 
 
 def load_weights(
@@ -38,46 +27,51 @@ def load_weights(
         dtype: compute dtype of `matrix` weights, float32 or bfloat16.
 
     Raises:
-        CheckpointError: see `assemble_parts`.
+        CheckpointError: see `WeightReader.pieces`.
     """
     weights: dict[str, Tensor] = {}
     for weight in packed:
-        data = bytearray().join(part.data for part in assemble_parts(checkpoint, weight, dtype))
-        weights[weight.name] = torch.frombuffer(data, dtype=weight.stored_dtype(dtype)).view(weight.shape)
+        values = torch.empty(weight.shape, dtype=weight.stored_dtype(dtype))
+        flat, done = values.view(-1), 0
+        for piece in WeightReader(checkpoint, weight, dtype).pieces():
+            flat[done : done + piece.numel()] = piece
+            done += piece.numel()
+        weights[weight.name] = values
     return weights
 
 
-def assemble_parts(
-    checkpoint: Checkpoint, weight: PackedWeight, dtype: torch.dtype
-) -> Iterator[AssembledPart]:
-    """The parts of `weight` in storage order; only one is held at a time.
+class WeightReader:
+    """Reads one packed weight once: its parts in storage order, each piece by piece."""
 
-    Raises:
-        CheckpointError: a source file cannot be read or shrank, or an expert index is out of range.
-    """
-    if dtype not in COMPUTE_DTYPES:
-        raise ValueError(f"compute dtype must be float32 or bfloat16, not {dtype}")
-    for part in weight.parts:
-        source = checkpoint.tensors[part.name]
-        data = checkpoint.read(part.name)
-        digest = hashlib.sha256(data).hexdigest()
-        stored = torch.frombuffer(data, dtype=_torch_dtype(source))
-        if weight.role == "index":
-            _check_expert_range(stored, source, checkpoint.config.n_routed_experts)
-        if stored.dtype != weight.stored_dtype(dtype):
-            data = tensor_bytes(stored, weight.stored_dtype(dtype))
-        yield AssembledPart(source, digest, data)
+    def __init__(self, checkpoint: Checkpoint, weight: PackedWeight, dtype: torch.dtype) -> None:
+        if dtype not in COMPUTE_DTYPES:
+            raise ValueError(f"compute dtype must be float32 or bfloat16, not {dtype}")
+        self._checkpoint = checkpoint
+        self._weight = weight
+        self._dtype = weight.stored_dtype(dtype)
+        self.sources: list[tuple[str, str, str]] = []
+        """After the last piece: file, tensor and SHA-256 of its bytes for all that was read."""
+
+    def pieces(self) -> Iterator[Tensor]:
+        """Flat values in storage order. A piece is valid until the next one is asked for.
+
+        Raises:
+            CheckpointError: a source cannot be read or holds an impossible value.
+        """
+        experts = self._checkpoint.config.n_routed_experts
+        for part in self._weight.parts:
+            encoded = self._checkpoint.tensors[part.name]
+            reader = TensorReader(encoded, self._dtype)
+            for piece in reader.pieces():
+                if self._weight.role == "index":
+                    _check_expert_range(piece, encoded.data, experts)
+                yield piece
+            self.sources += [self._checkpoint.source_record(*source) for source in reader.sources]
 
 
-def tensor_bytes(tensor: Tensor, dtype: torch.dtype) -> bytearray:
-    """The elements of a CPU tensor, row-major, converted to `dtype`."""
-    data = bytearray(tensor.numel() * dtype.itemsize)
-    torch.frombuffer(data, dtype=dtype).copy_(tensor.reshape(-1))
-    return data
-
-
-def _torch_dtype(source: StoredTensor) -> torch.dtype:
-    return FLOAT_DTYPES.get(source.dtype) or INDEX_DTYPES[source.dtype]
+def tensor_bytes(tensor: Tensor) -> memoryview:
+    """The elements of a contiguous CPU tensor, row-major, without a copy."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def _check_expert_range(table: Tensor, source: StoredTensor, experts: int) -> None:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from nextn.graphs.config import ModelConfig, read_model_config
 from nextn.runtime.contract.errors import CheckpointError
-from nextn.weights.original_names import Layout, detect_layout
-from nextn.weights.packed import NEXTN_PREFIX, PackedWeight, SourcePart, iterate_packed_weights
-from nextn.weights.shards import read_shards
+from nextn.weights.drafts import DRAFT_PREFIX, Draft, classify_draft, refuse_other_architectures
+from nextn.weights.encoded_tensors import EncodedTensor, TensorEncoder
+from nextn.weights.layout import Layout, detect_layout
+from nextn.weights.packed import NEXTN_PREFIX, iterate_packed_weights
+from nextn.weights.quantisation_metadata import QuantisationMetadata
+from nextn.weights.shards import Shards, read_shards
 from nextn.weights.stored_tensors import StoredTensor, by_original_name
 
-FLOAT_DTYPES: Mapping[str, torch.dtype] = {
-    "F32": torch.float32,
-    "BF16": torch.bfloat16,
-    "F16": torch.float16,
-}
-INDEX_DTYPES: Mapping[str, torch.dtype] = {"I32": torch.int32, "I64": torch.int64}
-
-_DSPARK_MODULES = frozenset({"main_proj", "main_norm", "markov_head", "confidence_head"})
+_HASH_PIECE_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -30,148 +25,120 @@ class Checkpoint:
     """A validated checkpoint. Every tensor that `packed_weights(config, has_nextn)` needs is in `tensors`."""
 
     folder: Path
+    draft_folder: Path | None
+    """Where `mtp.*` comes from if not from `folder`."""
     config: ModelConfig
     layout: Layout
-    has_nextn: bool
-    tensors: Mapping[str, StoredTensor]
+    draft: Draft
+    tensors: Mapping[str, EncodedTensor]
     """By original name (spec section 2.1)."""
     warnings: tuple[str, ...]
 
+    @property
+    def has_nextn(self) -> bool:
+        return self.draft.kind == "nextn"
+
     @classmethod
-    def open(cls, folder: Path | str) -> Checkpoint:
+    def open(cls, folder: Path | str, draft_folder: Path | str | None = None) -> Checkpoint:
         """Open and validate a checkpoint folder; reads JSON and headers only.
+
+        Args:
+            folder: the Target, and NextN if it is there.
+            draft_folder: a folder whose `mtp.*` tensors are used instead of those of `folder`.
 
         Raises:
             CheckpointError: the config, a header or the index is invalid; a tensor is missing, unknown,
-                mis-shaped or stored in a dtype this build does not read; the draft is not one NextN layer.
+                mis-shaped or stored in a way that is none of the published ones.
         """
-        folder = Path(folder)
-        if not folder.is_dir():
-            raise CheckpointError("no such checkpoint folder", file=folder)
-        config, warnings = read_model_config(folder)
-        shards = read_shards(folder)
-        tensors = by_original_name(shards.tensors, config.n_routed_experts)
-        _check_draft(tensors)
-        has_nextn = any(name.startswith(NEXTN_PREFIX) for name in tensors)
-        if config.num_nextn_predict_layers and not has_nextn:
-            warnings.append(f"{folder}: config.json counts a NextN layer, but there are no mtp.* tensors")
-        _check_readable(tensors)
-        _check_table(shards.origin, config, has_nextn, tensors)
+        source = _Source(Path(folder))
+        refuse_other_architectures(source.shards.tensors)
+        config, warnings = read_model_config(source.folder)
+        stored = by_original_name(source.shards.tensors, config.n_routed_experts)
+        draft_source, draft_stored = source, _draft_part(stored)
+        if draft_folder is not None:
+            draft_source = _Source(Path(draft_folder))
+            draft_stored = _draft_part(by_original_name(draft_source.shards.tensors, config.n_routed_experts))
+        draft = classify_draft(draft_stored)
+        if draft_folder is not None:
+            draft.require_nextn(draft_source.folder)
+        elif draft.kind != "nextn" and (draft_stored or config.num_nextn_predict_layers):
+            warnings.append(
+                f"{folder}: {draft.found}, whatever config.json counts; it cannot be drafted with"
+            )
+        target_stored = {name: item for name, item in stored.items() if not name.startswith(DRAFT_PREFIX)}
+        tensors = _encode(
+            config, source, target_stored, draft_source, draft_stored if draft.kind == "nextn" else {}
+        )
+        warnings += source.shards.warnings
+        if draft_source is not source:
+            warnings += draft_source.shards.warnings
         return cls(
-            folder=folder,
+            folder=source.folder,
+            draft_folder=None if draft_source is source else draft_source.folder,
             config=config,
-            layout=detect_layout(shards.tensors),
-            has_nextn=has_nextn,
+            layout=detect_layout(source.shards.tensors, tensors, source.metadata),
+            draft=draft,
             tensors=tensors,
-            warnings=(*warnings, *shards.warnings),
+            warnings=tuple(warnings),
         )
 
     def require_nextn(self, steps: int) -> None:
         """Refuse `steps` speculative steps when there is no NextN layer to draft with."""
-        if steps >= 1 and not self.has_nextn:
-            raise CheckpointError(
-                "the checkpoint has no NextN layer to draft with; use --speculative-num-steps 0",
-                file=self.folder,
-                key="mtp.0",
-                expected="mtp.0.* tensors",
-                found="none",
-            )
+        if steps >= 1:
+            self.draft.require_nextn(self.folder)
 
-    def read(self, name: str) -> bytearray:
-        """The stored bytes of the tensor with original name `name`."""
-        stored = self.tensors[name]
-        data = bytearray(stored.nbytes)
-        try:
-            with open(stored.file, "rb", buffering=0) as file:
-                file.seek(stored.offset)
-                view = memoryview(data)
-                while view and (count := file.readinto(view)):
-                    view = view[count:]
-        except OSError as error:
-            raise CheckpointError(
-                "cannot read tensor", file=stored.file, key=stored.name, found=error.strerror
-            ) from error
-        if view:
-            raise CheckpointError(
-                "truncated file",
-                file=stored.file,
-                key=stored.name,
-                expected=f"{stored.nbytes} bytes",
-                found=f"{stored.nbytes - len(view)} bytes",
-            )
-        return data
+    def source_record(self, stored: StoredTensor, sha256: str) -> tuple[str, str, str]:
+        """What a manifest says of a tensor on disk: file, name in it, SHA-256 of its bytes.
+
+        Files are relative to the checkpoint; those of a separate draft folder are under `draft/`.
+        """
+        if self.draft_folder is not None and stored.file.is_relative_to(self.draft_folder):
+            file = Path("draft") / stored.file.relative_to(self.draft_folder)
+        else:
+            file = stored.file.relative_to(self.folder)
+        return file.as_posix(), stored.name, sha256
+
+    def source_records(self, name: str) -> list[tuple[str, str, str]]:
+        """The records of every tensor on disk behind the original name; reads them whole."""
+        records = []
+        for stored in self.tensors[name].stored:
+            digest = hashlib.sha256()
+            for data in stored.read(_HASH_PIECE_BYTES):
+                digest.update(data)
+            records.append(self.source_record(stored, digest.hexdigest()))
+        return records
 
 
-def _check_draft(tensors: Mapping[str, StoredTensor]) -> None:
-    """Refuse drafts that are not one NextN layer; tensors tell, `config.json` does not (spec section 1.6)."""
-    draft = [name for name in tensors if name.startswith("mtp.")]
-    for name in draft:
-        if _DSPARK_MODULES.intersection(name.split(".")):
-            raise CheckpointError(
-                "the draft is DSpark, a different draft model; only a single NextN (MTP) layer is supported",
-                file=tensors[name].file,
-                key=tensors[name].name,
-            )
-    for name in draft:
-        if not name.startswith(NEXTN_PREFIX):
-            raise CheckpointError(
-                "more than one NextN layer",
-                file=tensors[name].file,
-                key=tensors[name].name,
-                expected="mtp.0 only",
-            )
+class _Source:
+    """One folder of tensors and what it says about their quantisation."""
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise CheckpointError("no such checkpoint folder", file=folder)
+        self.folder = folder
+        self.shards: Shards = read_shards(folder)
+        self.metadata = QuantisationMetadata.read(folder)
 
 
-def _check_readable(tensors: Mapping[str, StoredTensor]) -> None:
-    for stored in tensors.values():
-        if stored.dtype not in FLOAT_DTYPES and stored.dtype not in INDEX_DTYPES:
-            raise CheckpointError(
-                "this build reads bfloat16, float16 and float32 checkpoints, not quantised ones",
-                file=stored.file,
-                key=stored.name,
-                expected="BF16, F16 or F32",
-                found=stored.dtype,
-            )
+def _draft_part(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+    return {name: item for name, item in stored.items() if name.startswith(DRAFT_PREFIX)}
 
 
-def _check_table(
-    origin: Path, config: ModelConfig, has_nextn: bool, tensors: Mapping[str, StoredTensor]
-) -> None:
-    expected_names: set[str] = set()
-    for weight in iterate_packed_weights(config, has_nextn):
+def _encode(
+    config: ModelConfig,
+    target: _Source,
+    target_stored: Mapping[str, StoredTensor],
+    draft: _Source,
+    draft_stored: Mapping[str, StoredTensor],
+) -> dict[str, EncodedTensor]:
+    """Every tensor the architecture has, each found exactly once, and nothing else."""
+    target_encoder = TensorEncoder(target_stored, target.metadata, target.shards.origin)
+    draft_encoder = TensorEncoder(draft_stored, draft.metadata, draft.shards.origin)
+    tensors: dict[str, EncodedTensor] = {}
+    for weight in iterate_packed_weights(config, with_nextn=bool(draft_stored)):
+        encoder = draft_encoder if weight.name.startswith(NEXTN_PREFIX) else target_encoder
         for part in weight.parts:
-            stored = tensors.get(part.name)
-            if stored is None:
-                raise CheckpointError(
-                    "missing tensor", file=origin, key=part.name, expected=list(part.shape), found="nothing"
-                )
-            _check_part(weight, part, stored)
-            expected_names.add(part.name)
-    for name, stored in tensors.items():
-        if name not in expected_names:
-            raise CheckpointError(
-                "unexpected tensor",
-                file=stored.file,
-                key=stored.name,
-                expected="only tensors config.json implies",
-            )
-
-
-def _check_part(weight: PackedWeight, part: SourcePart, stored: StoredTensor) -> None:
-    if stored.shape != part.shape:
-        raise CheckpointError(
-            "wrong tensor shape",
-            file=stored.file,
-            key=stored.name,
-            expected=list(part.shape),
-            found=list(stored.shape),
-        )
-    dtypes = INDEX_DTYPES if weight.role == "index" else FLOAT_DTYPES
-    if stored.dtype not in dtypes:
-        raise CheckpointError(
-            "wrong tensor dtype",
-            file=stored.file,
-            key=stored.name,
-            expected=" or ".join(dtypes),
-            found=stored.dtype,
-        )
+            tensors[part.name] = encoder.encode(weight, part)
+    target_encoder.refuse_unused()
+    draft_encoder.refuse_unused()
+    return tensors

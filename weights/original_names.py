@@ -8,7 +8,6 @@ tensors that claim one original name are refused by the caller.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -76,17 +75,6 @@ _STACKED = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Which naming a checkpoint uses, and the name that shows it."""
-
-    name: str
-    evidence: str
-
-    def __str__(self) -> str:
-        return f"{self.name} (has {self.evidence})"
-
-
-@dataclass(frozen=True)
 class StackedExperts:
     """A tensor that holds the named matrices of every expert of one layer, `[experts, rows, columns]`."""
 
@@ -95,23 +83,6 @@ class StackedExperts:
 
     def original_name(self, expert: int, matrix: str) -> str:
         return f"{self.prefix}{expert}.{matrix}.weight"
-
-
-def detect_layout(names: Collection[str]) -> Layout:
-    """The naming that `names` follow, for messages; `original_name` does not depend on it."""
-    signs = (
-        ("Hugging Face names", ".self_attn."),
-        ("Hugging Face default-save names", "embed_tokens."),
-        ("Hugging Face default-save names", "hc_head.hc_"),
-    )
-    for layout, sign in signs:
-        for name in names:
-            if sign in name:
-                return Layout(layout, name)
-    for name in names:
-        if name.startswith("model."):
-            return Layout("original names with a model. prefix", name)
-    return Layout("original names", next(iter(names), "no tensors"))
 
 
 def original_name(name: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import mmap
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -11,26 +13,26 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from nextn.runtime.contract.errors import ArtifactError
+from nextn.runtime.contract.errors import ArtifactError, ExecutionError
 from nextn.weights.aligned_file import (
     DTYPE_NAMES,
     PAD_PREFIX,
+    PARTIAL_SUFFIX,
     AlignedFileWriter,
     FilePlan,
-    PlannedTensor,
     plan_file,
 )
-from nextn.weights.assemble import assemble_parts, tensor_bytes
+from nextn.weights.assemble import tensor_bytes
 from nextn.weights.checkpoint import Checkpoint
-from nextn.weights.packed import PackedWeight, Role
+from nextn.weights.pack_items import PackItem, pack_items
+from nextn.weights.pack_journal import Entry, PackJournal
+from nextn.weights.packed import PackedWeight
 from nextn.weights.safetensors_header import TensorEntry, read_header
 
 Progress = Callable[[str, int, int], None]
-"""Called after each tensor with its name, the bytes written so far and the bytes in all."""
+"""Called as data is written, with the tensor, the bytes done so far and the bytes in all."""
 
 NO_EXTRA: Mapping[str, Tensor] = MappingProxyType({})
-
-_EXTRA_ROLES: Mapping[torch.dtype, Role] = MappingProxyType({torch.float32: "float32", torch.int64: "index"})
 
 
 def pack_weights(
@@ -40,8 +42,11 @@ def pack_weights(
     out_path: Path,
     extra: Mapping[str, Tensor] = NO_EXTRA,
     progress: Progress | None = None,
-) -> list[dict[str, object]]:
-    """Write one aligned safetensors file, holding one source tensor at a time.
+    keep_quantised: bool = False,
+) -> list[Entry]:
+    """Write one aligned safetensors file, holding a few megabytes of one source tensor at a time.
+
+    A packing that was interrupted is continued: tensors whose bytes are all there are kept.
 
     Args:
         checkpoint: the source.
@@ -49,7 +54,8 @@ def pack_weights(
         dtype: compute dtype of `matrix` weights, float32 or bfloat16.
         out_path: the file; it appears only when complete.
         extra: constants without a source, float32 or int64.
-        progress: called after each tensor.
+        progress: called after each piece.
+        keep_quantised: store matrices whose parts are all quantised alike as their codes and scales.
 
     Returns:
         One manifest entry per tensor in file order: name, role, dtype, shape, storage, scales, source
@@ -57,34 +63,84 @@ def pack_weights(
 
     Raises:
         CheckpointError: a source cannot be read or holds an impossible value.
-        ExecutionError: the disk is full or another write fault.
+        ExecutionError: the disk is too small or full, or another write fault.
     """
-    weights = {weight.name: weight for weight in packed}
-    planned = [PlannedTensor(item.name, item.stored_dtype(dtype), item.shape) for item in packed]
-    planned += [PlannedTensor(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in extra.items()]
-    plan = plan_file(planned)
-    entries: list[dict[str, object]] = []
-    with AlignedFileWriter(out_path, plan) as writer:
-        for tensor in plan.tensors:
-            writer.begin(tensor.name)
-            digest = hashlib.sha256()
-            source: list[list[str]] = []
-            if tensor.name in extra:
-                role = _EXTRA_ROLES[tensor.dtype]
-                data = tensor_bytes(extra[tensor.name], tensor.dtype)
-                digest.update(data)
-                writer.write(data)
-            else:
-                role = weights[tensor.name].role
-                for part in assemble_parts(checkpoint, weights[tensor.name], dtype):
-                    file = part.source.file.relative_to(checkpoint.folder).as_posix()
-                    source.append([file, part.source.name, part.source_sha256])
-                    digest.update(part.data)
-                    writer.write(part.data)
-            entries.append(_manifest_entry(tensor, role, plan, source, digest.hexdigest()))
-            if progress is not None:
-                progress(tensor.name, plan.offsets[tensor.name] + tensor.nbytes, plan.nbytes)
+    items = {item.planned.name: item for item in pack_items(checkpoint, packed, dtype, extra, keep_quantised)}
+    plan = plan_file(item.planned for item in items.values())
+    _check_space(out_path, plan)
+    journal = PackJournal(out_path, _made_from(checkpoint, plan))
+    try:
+        with AlignedFileWriter(out_path, plan) as writer:
+            packing = _Packing(plan, writer, journal, progress)
+            entries = [packing.entry(items[tensor.name]) for tensor in plan.tensors]
+    except ExecutionError:
+        # The partial file is gone too: on a full disk it would only be in the way.
+        journal.remove()
+        raise
+    journal.remove()
     return entries
+
+
+class _Packing:
+    """One run over a planned file."""
+
+    def __init__(
+        self, plan: FilePlan, writer: AlignedFileWriter, journal: PackJournal, progress: Progress | None
+    ) -> None:
+        self._plan = plan
+        self._writer = writer
+        self._journal = journal
+        self._progress = progress
+
+    def entry(self, item: PackItem) -> Entry:
+        """Write one tensor, or find it written; its manifest entry."""
+        kept = self._journal.finished.get(item.planned.name)
+        if kept is not None and self._writer.sha256(item.planned) == kept["sha256"]:
+            self._report(item, item.planned.nbytes)
+            return kept
+        digest, done = hashlib.sha256(), 0
+        self._writer.begin(item.planned.name)
+        for piece in item.reader.pieces():
+            data = tensor_bytes(piece)
+            digest.update(data)
+            self._writer.write(data)
+            done += data.nbytes
+            self._report(item, done)
+        assert done == item.planned.nbytes, item.planned.name
+        entry = item.manifest_entry(self._plan.offsets[item.planned.name], digest.hexdigest())
+        self._journal.add(entry)
+        return entry
+
+    def _report(self, item: PackItem, done: int) -> None:
+        if self._progress is not None:
+            name = item.planned.name
+            self._progress(name, self._plan.offsets[name] + done, self._plan.nbytes)
+
+
+def _made_from(checkpoint: Checkpoint, plan: FilePlan) -> str:
+    """Changes with the planned file and with any source file."""
+    files = {stored.file for tensor in checkpoint.tensors.values() for stored in tensor.stored}
+    status = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]
+    digest = hashlib.sha256(plan.header)
+    digest.update(json.dumps(status).encode())
+    return digest.hexdigest()
+
+
+def _check_space(out_path: Path, plan: FilePlan) -> None:
+    partial = out_path.with_name(out_path.name + PARTIAL_SUFFIX)
+    try:
+        free = shutil.disk_usage(out_path.parent).free
+        # What an interrupted packing has written is there already; 512 is the unit of st_blocks.
+        free += partial.stat().st_blocks * 512 if partial.exists() else 0
+    except OSError as error:
+        raise ExecutionError(f"cannot write weights: {error.strerror}", file=out_path) from error
+    if free < plan.nbytes:
+        raise ExecutionError(
+            "not enough disk space for the weights",
+            file=out_path,
+            expected=f"{plan.nbytes} bytes",
+            found=f"{free} bytes free",
+        )
 
 
 def read_packed_header(path: Path) -> dict[str, TensorEntry]:
@@ -121,21 +177,3 @@ def load_packed(path: Path) -> dict[str, Tensor]:
         )
         tensors[name] = flat.view(entry.shape)
     return tensors
-
-
-def _manifest_entry(
-    tensor: PlannedTensor, role: Role, plan: FilePlan, source: list[list[str]], sha256: str
-) -> dict[str, object]:
-    dtype, shape = str(tensor.dtype).removeprefix("torch."), list(tensor.shape)
-    return {
-        "name": tensor.name,
-        "role": role,
-        "dtype": dtype,
-        "shape": shape,
-        "storage": {"layout": "plain", "dtype": dtype, "shape": shape},
-        "scales": None,
-        "source": source,
-        "offset": plan.offsets[tensor.name],
-        "nbytes": tensor.nbytes,
-        "sha256": sha256,
-    }

@@ -14,8 +14,9 @@ from typing import NoReturn, TypeGuard
 
 from nextn.runtime.contract.errors import CheckpointError, NextnError
 
-HEADER_BYTES_LIMIT = 100_000_000
-"""The cap of the reference implementation."""
+HEADER_BYTES_LIMIT = 32 * 1024 * 1024
+"""All 145 116 tensors of the largest release in one file take 16 MB. The format itself allows 100 MB, which
+parsed to objects could fill several gigabytes."""
 
 MAXIMUM_RANK = 64
 

@@ -8,7 +8,8 @@ import torch
 
 from nextn.graphs.config import read_json_object
 from nextn.weights.assemble import load_weights
-from nextn.weights.checkpoint import FLOAT_DTYPES, Checkpoint
+from nextn.weights.checkpoint import Checkpoint
+from nextn.weights.encoded_tensors import FLOAT_DTYPES
 from nextn.weights.packed import iterate_packed_weights
 
 
@@ -28,9 +29,10 @@ def stated_form_warning(checkpoint: Checkpoint) -> str | None:
     file = checkpoint.folder / "config.json"
     stated = read_json_object(file).get("quantization_config")
     method = stated.get("quant_method") if isinstance(stated, dict) else None
-    stored = Counter(tensor.dtype for tensor in checkpoint.tensors.values() if tensor.dtype in FLOAT_DTYPES)
-    if method is None or not stored:
+    tensors = checkpoint.tensors.values()
+    if method is None or any(tensor.encoding != "plain" for tensor in tensors):
         return None
+    stored = Counter(tensor.data.dtype for tensor in tensors if tensor.data.dtype in FLOAT_DTYPES)
     dtype = str(FLOAT_DTYPES[stored.most_common(1)[0][0]]).removeprefix("torch.")
     return (
         f"{file}: quantization_config says {str(method)[:80]}, but the tensors are {dtype}: taken as stored"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from io import RawIOBase
 from pathlib import Path
 
 from nextn.runtime.contract.errors import CheckpointError
@@ -15,7 +16,7 @@ from nextn.weights.shards import ShardTensor
 _SHARED_COPIES = (f"{NEXTN_PREFIX}emb.", f"{NEXTN_PREFIX}head.")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StoredTensor:
     """The bytes of one original tensor: a whole tensor on disk, or one matrix of a stacked one."""
 
@@ -26,6 +27,48 @@ class StoredTensor:
     shape: tuple[int, ...]
     offset: int
     nbytes: int
+
+    def read(self, piece_bytes: int) -> Iterator[bytearray]:
+        """The bytes in pieces; all but the last have `piece_bytes`.
+
+        Raises:
+            CheckpointError: the file cannot be read, or is shorter than it was.
+        """
+        done = 0
+        try:
+            with open(self.file, "rb", buffering=0) as file:
+                file.seek(self.offset)
+                while done < self.nbytes:
+                    data = bytearray(min(piece_bytes, self.nbytes - done))
+                    count = _fill(data, file)
+                    done += count
+                    if count < len(data):
+                        break
+                    yield data
+        except OSError as error:
+            raise CheckpointError(
+                "cannot read tensor", file=self.file, key=self.name, found=error.strerror
+            ) from error
+        if done < self.nbytes:
+            raise CheckpointError(
+                "truncated file",
+                file=self.file,
+                key=self.name,
+                expected=f"{self.nbytes} bytes",
+                found=f"{done} bytes",
+            )
+
+    def read_all(self) -> bytearray:
+        """All bytes at once: for tensors that are known to be small."""
+        return next(self.read(self.nbytes), bytearray())
+
+
+def _fill(data: bytearray, file: RawIOBase) -> int:
+    """Read until `data` is full or the file ends; the number of bytes read."""
+    view = memoryview(data)
+    while view and (count := file.readinto(view)):
+        view = view[count:]
+    return len(data) - len(view)
 
 
 def by_original_name(shard_tensors: Mapping[str, ShardTensor], experts: int) -> dict[str, StoredTensor]:

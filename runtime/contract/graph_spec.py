@@ -8,7 +8,17 @@ from typing import Literal
 
 TensorKind = Literal["weight", "state", "input"]
 
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "int8": 1, "uint8": 1}
+DTYPE_BYTES = {
+    "float32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e8m0fnu": 1,
+    "int64": 8,
+    "int32": 4,
+    "int8": 1,
+    "uint8": 1,
+}
 
 GRAPH_NAMES = ("prefill", "seed", "decode", "verify", "accept", "draft_extend", "draft_step", "round")
 

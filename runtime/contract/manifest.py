@@ -125,9 +125,14 @@ class GraphRecord:
 
 @dataclass(frozen=True)
 class WeightStorage:
-    """How a weight lies in the weights file."""
+    """How a weight lies in the weights file.
 
-    layout: Literal["plain", "p32", "int8_p32", "mxfp4_p32", "nz"]
+    `fp8_block`, `mxfp4` and `int8_row` are codes as checkpoints store them, with one scale for 128 x 128
+    values, for 32 neighbouring columns (two to a byte, low nibble first) and for a row; the weight's
+    `scales` names the tensor that holds them.
+    """
+
+    layout: Literal["plain", "fp8_block", "mxfp4", "int8_row", "p32", "int8_p32", "mxfp4_p32", "nz"]
     dtype: str
     shape: tuple[int, ...]
 
@@ -137,7 +142,8 @@ class WeightRecord:
     """One packed weight: logical dtype and shape, how and where it is stored, and what it was made from.
 
     `source` is `(file, tensor, SHA-256 of its bytes)` of each checkpoint tensor, none for a derived constant;
-    `offset` counts from the start of the weights file; `sha256` is of the stored bytes.
+    files of a separate draft checkpoint are under `draft/`. `offset` counts from the start of the weights
+    file; `sha256` is of the stored bytes.
     """
 
     name: str

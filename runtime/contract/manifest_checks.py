@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
+CODE_LAYOUTS = ("fp8_block", "mxfp4", "int8_row")
+
 _TENSOR_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
@@ -74,8 +76,20 @@ def _check_tables(manifest: Manifest) -> _Declared:
         _unique(key, (name for name, _ in rows))
         for name, form in rows:
             _tensor(f"{key}[{name}]", name, form)
+    _check_scales(manifest)
     _unique("graphs", (graph.spec.key for graph in manifest.graphs))
     return {kind: dict(rows) for kind, (_, rows) in tables.items()}
+
+
+def _check_scales(manifest: Manifest) -> None:
+    """Codes have scales among the weights; plain weights have none."""
+    names = {weight.name for weight in manifest.weights.tensors}
+    for weight in manifest.weights.tensors:
+        key = f"weights.tensors[{weight.name}].scales"
+        if weight.storage.layout in CODE_LAYOUTS and weight.scales not in names:
+            raise DecodeFault(key, "a tensor of the weights file", weight.scales)
+        if weight.storage.layout == "plain" and weight.scales is not None:
+            raise DecodeFault(key, "null for a plain weight", weight.scales)
 
 
 def _check_graph(graph: GraphRecord, slots: int, declared: _Declared) -> None:

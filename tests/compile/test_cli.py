@@ -20,9 +20,12 @@ USAGE_FAULTS = {
     "demo --dry-run --device npu": "--device npu is not in this build",
     "demo --dry-run --emit onnx": "--emit onnx is not in this build",
     "demo --dry-run --opset 18": "--opset is not in this build",
-    "demo --dry-run --speculative-draft-model-path x": "--speculative-draft-model-path is not in this build",
-    "demo --inspect": "--inspect is not in this build",
-    "demo --check-finite": "--check-finite is not in this build",
+    "demo --dry-run --weights-as stored": "no cpu graph of this build does",
+    "demo --dry-run --weights-as bfloat16": "--dtype and --weights-as must agree",
+    "demo --dry-run --weights-as int4": "invalid choice: 'int4'",
+    "--config-only config.json --inspect": "--config-only has no tensors to look at",
+    "--config-only config.json --check-finite": "--config-only has no tensors to look at",
+    "--config-only c.json --dry-run --speculative-draft-model-path x": "--config-only has no tensors",
     "--config-only config.json": "--config-only has no weights to compile",
     "--config-only config.json -o x": "--config-only has no weights to compile",
     "demo --config-only config.json --dry-run": "--config-only stands in for a checkpoint",
@@ -115,6 +118,11 @@ def test_debug_adds_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--debug"]) == 2
     err = capsys.readouterr().err
     assert "Traceback" in err and err.splitlines()[-1].startswith("nextn-compile: error: ")
+
+
+def test_weights_in_the_compute_dtype(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("demo --dry-run --weights-as float32".split()) == 0
+    assert main("demo --dry-run --dtype bfloat16 --weights-as bfloat16".split()) == 0
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

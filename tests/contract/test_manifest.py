@@ -117,6 +117,20 @@ def test_the_seal_covers_every_byte() -> None:
 
 
 FAULTS = {
+    "codes without scales": (
+        assign("weights/tensors/0/storage/layout", "mxfp4"),
+        "weights.tensors[embed.weight].scales",
+    ),
+    "scales that are not there": (
+        lambda raw: raw["weights"]["tensors"][0].update(
+            storage={"layout": "int8_row", "dtype": "float32", "shape": [8, 4]}, scales="embed.scales"
+        ),
+        "weights.tensors[embed.weight].scales",
+    ),
+    "scales of a plain weight": (
+        assign("weights/tensors/0/scales", "embed.weight"),
+        "weights.tensors[embed.weight].scales",
+    ),
     "a newer major": (assign("format_version", "2.0"), "format_version"),
     "an older major": (assign("format_version", "0.9"), "format_version"),
     "no version": (assign("format_version", 1), "format_version"),

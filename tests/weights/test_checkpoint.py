@@ -96,16 +96,6 @@ def test_wrong_kind_of_number_is_named(tmp_path, name, dtype):
     assert (error.message, error.key) == ("wrong tensor dtype", name)
 
 
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.int8, torch.uint8])
-def test_quantised_weights_are_refused_for_now(tmp_path, dtype):
-    tensors = tiny_tensors()
-    tensors["layers.0.attn.wq_a.weight"] = tensors["layers.0.attn.wq_a.weight"].to(dtype)
-    tensors["layers.0.attn.wq_a.scale"] = torch.ones(1, 1)
-    error = refused(write_folder(tmp_path, tiny_config(), tensors))
-    assert "this build reads bfloat16, float16 and float32" in error.message
-    assert error.key == "layers.0.attn.wq_a.weight"
-
-
 def test_config_of_another_model_names_the_first_difference(tmp_path):
     config = tiny_config() | {"compress_ratios": [0, 128, 4, 0]}
     error = refused(write_folder(tmp_path, config, tiny_tensors()))
@@ -116,48 +106,6 @@ def test_more_experts_than_any_checkpoint_stop_at_the_first_missing(tmp_path):
     config = tiny_config() | {"n_routed_experts": 8192}
     error = refused(write_folder(tmp_path, config, tiny_tensors()))
     assert error.key == "layers.0.ffn.gate.weight"
-
-
-@pytest.mark.parametrize("blocks", [1, 3])
-def test_dspark_draft_is_refused_in_one_sentence(tmp_path, blocks):
-    """The 0731 release keeps `num_nextn_predict_layers` 1 but carries another kind of draft.
-
-    https://github.com/ggml-org/llama.cpp/pull/25784, https://github.com/vllm-project/vllm/pull/41834
-    """
-    tensors = without_nextn(tiny_tensors())
-    for block in range(blocks):
-        tensors[f"mtp.{block}.main_norm.weight"] = torch.ones(64)
-        tensors[f"mtp.{block}.markov_head.weight"] = torch.ones(64, 64)
-    error = refused(write_folder(tmp_path, tiny_config(), tensors))
-    assert "DSpark" in error.message
-    assert error.key.startswith("mtp.0.")
-
-
-def test_second_nextn_layer_is_refused(tmp_path):
-    tensors = tiny_tensors()
-    tensors |= {name.replace("mtp.0", "mtp.1"): t.clone() for name, t in tensors.items() if "mtp.0" in name}
-    error = refused(write_folder(tmp_path, tiny_config(), tensors))
-    assert error.message == "more than one NextN layer"
-    assert error.key.startswith("mtp.1.")
-
-
-def test_draft_is_decided_by_tensors_not_by_config(tmp_path):
-    """Exporters drop `mtp.*` and keep the config's count, or the other way round.
-
-    https://github.com/NVIDIA/Model-Optimizer/issues/2427, https://github.com/youssofal/MTPLX/issues/216
-    """
-    dropped = Checkpoint.open(write_folder(tmp_path / "a", tiny_config(), without_nextn(tiny_tensors())))
-    assert not dropped.has_nextn
-    assert any("mtp" in warning for warning in dropped.warnings)
-    dropped.require_nextn(0)
-    with pytest.raises(CheckpointError, match="--speculative-num-steps 0") as caught:
-        dropped.require_nextn(1)
-    assert caught.value.exit_code == ExitCode.CHECKPOINT
-
-    uncounted = tiny_config() | {"num_nextn_predict_layers": 0}
-    kept = Checkpoint.open(write_folder(tmp_path / "b", uncounted, tiny_tensors()))
-    assert kept.has_nextn
-    kept.require_nextn(8)
 
 
 def test_shards_load_like_one_file(original, tmp_path):

@@ -1,0 +1,268 @@
+"""Each published quantised layout packs to the same bytes as the fp32 tensors its codes mean."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from nextn.graphs.driver import Request, Session, eager_graphs
+from nextn.graphs.model import Model, derived_constants
+from nextn.graphs.session_shape import SessionShape
+from nextn.graphs.state import State
+from nextn.runtime.contract.errors import CheckpointError
+from nextn.weights import Checkpoint, load_weights, pack_weights, packed_weights
+from tests.oracles import published_layouts as layouts
+from tests.oracles.synthetic import CASES, random_weights
+from tests.weights.folders import tiny_config, tiny_tensors, without_nextn, write_folder
+
+# Several blocks and groups of every kind, none of them full at the edges.
+WIDE = {"hidden_size": 200, "moe_intermediate_size": 72, "q_lora_rank": 136, "o_lora_rank": 72}
+
+
+@dataclass(frozen=True)
+class Written:
+    """A quantised folder and the fp32 tensors it means."""
+
+    folder: Path
+    config: dict
+    twin: dict[str, torch.Tensor]
+
+
+def written(root: Path, layout: str, config: dict, weights: dict) -> Written:
+    folder = root / layout.replace(" ", "_")
+    if layout.startswith("modelslim"):
+        more = r"mtp\.0\.[eh]_proj\.weight|.*wo_b\.weight" if "more" in layout else "(?!)"
+        tensors, twin, description = layouts.modelslim(weights, more)
+        return Written(layouts.write_modelslim(folder, config, tensors, description), config, twin)
+    if layout == "compressed-tensors":
+        tensors, twin = layouts.compressed_tensors(weights)
+        config = config | {"quantization_config": {"quant_method": "compressed-tensors"}}
+    else:
+        tensors, twin = layouts.release(weights)
+        config = config | {"quantization_config": layouts.QUANTIZATION_CONFIG, "expert_dtype": "fp4"}
+        if "prefix" in layout:
+            tensors = {f"model.{name}": tensor for name, tensor in tensors.items()}
+    return Written(layouts.write_sharded(folder, config, tensors), config, twin)
+
+
+LAYOUTS = {
+    "release": ("original names", "fp8 with 128 x 128 blocks and mxfp4 in groups of 32"),
+    "release with prefix": (
+        "original names with a model. prefix",
+        "fp8 with 128 x 128 blocks and mxfp4 in groups of 32",
+    ),
+    "modelslim": ("original names", "ModelSlim W8A8"),
+    "modelslim more": ("original names", "ModelSlim W8A8"),
+    "compressed-tensors": ("original names", "compressed-tensors int8 with a scale per row"),
+}
+
+
+def packed_bytes(folder: Path, out: Path, dtype: torch.dtype) -> bytes:
+    checkpoint = Checkpoint.open(folder)
+    assert checkpoint.has_nextn
+    pack_weights(checkpoint, packed_weights(checkpoint.config, True), dtype, out)
+    return out.read_bytes()
+
+
+@pytest.mark.parametrize("shape", ["tiny", "pro_like", "wide"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_packs_like_its_fp32_twin(tmp_path, layout, shape):
+    config = tiny_config() | WIDE if shape == "wide" else CASES[shape].config
+    source = written(tmp_path, layout, config, random_weights(config, seed=11))
+    twin = write_folder(tmp_path / "twin", config, source.twin)
+    checkpoint = Checkpoint.open(source.folder)
+    assert (checkpoint.layout.name, checkpoint.layout.storage) == LAYOUTS[layout]
+    assert checkpoint.warnings == ()
+    for dtype in (torch.float32, torch.bfloat16):
+        found = packed_bytes(source.folder, tmp_path / "a", dtype)
+        assert found == packed_bytes(twin, tmp_path / "b", dtype)
+
+
+def greedy_tokens(folder: Path) -> list[list[int]]:
+    """Two requests through the eager session driver, k = 2."""
+    checkpoint = Checkpoint.open(folder)
+    shape = SessionShape(checkpoint.config, num_steps=2, max_seq_len=64, prefill_chunk=8)
+    model, state = Model(shape), State(shape)
+    weights = load_weights(checkpoint, packed_weights(checkpoint.config, True), torch.float32)
+    model.load_weights(weights | derived_constants(checkpoint.config))
+    requests = [Request([3, 1, 4, 1, 5, 9, 2, 6, 5], 16), Request([2, 7, 1], 16)]
+    done = Session(shape, state, eager_graphs(model, state, shape)).generate(requests)
+    return [request.tokens for request in done]
+
+
+@pytest.mark.parametrize("layout", ["release", "modelslim", "compressed-tensors"])
+def test_generates_like_its_fp32_twin(tmp_path, layout):
+    source = written(tmp_path, layout, tiny_config(), tiny_tensors())
+    twin = write_folder(tmp_path / "twin", tiny_config(), source.twin)
+    with torch.no_grad():
+        tokens = greedy_tokens(source.folder)
+        assert tokens == greedy_tokens(twin)
+    assert [len(generated) for generated in tokens] == [16, 16]
+
+
+def test_layout_says_why(tmp_path):
+    source = written(tmp_path, "release", tiny_config(), tiny_tensors())
+    text = str(Checkpoint.open(source.folder).layout)
+    assert "layers.0.attn.wq_a.weight is F8_E4M3 with F8_E8M0 scales" in text
+    assert ".w1.weight is I8 with F8_E8M0 scales" in text
+    source = written(tmp_path, "modelslim", tiny_config(), tiny_tensors())
+    assert "quant_model_description.json" in str(Checkpoint.open(source.folder).layout)
+
+
+def test_sources_name_codes_and_scales(tmp_path):
+    source = written(tmp_path, "release", tiny_config(), tiny_tensors())
+    checkpoint = Checkpoint.open(source.folder)
+    entries = pack_weights(
+        checkpoint, packed_weights(checkpoint.config, True), torch.float32, tmp_path / "weights"
+    )
+    by_name = {entry["name"]: entry for entry in entries}
+    names = [name for _, name, _ in by_name["mtp.0.e_proj.weight"]["source"]]
+    assert names == ["mtp.0.e_proj.weight", "mtp.0.e_proj.scale"]
+    recorded = sorted(name for entry in entries for _, name, _ in entry["source"])
+    index = json.loads((source.folder / "model.safetensors.index.json").read_text())
+    assert recorded == sorted(index["weight_map"])
+
+
+def damaged(tmp_path: Path, layout: str, change) -> CheckpointError:
+    """Write a layout whose tensors (and description) `change` has altered, and read all of it."""
+    if layout == "modelslim":
+        tensors, _, description = layouts.modelslim(tiny_tensors())
+        change(tensors, description)
+        folder = layouts.write_modelslim(tmp_path, tiny_config(), tensors, description)
+    else:
+        tensors, _ = getattr(layouts, layout)(tiny_tensors())
+        change(tensors)
+        folder = layouts.write_sharded(tmp_path, tiny_config(), tensors)
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint = Checkpoint.open(folder)
+        load_weights(checkpoint, packed_weights(checkpoint.config, True), torch.float32)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def ue8m0(*shape: int, code: int = 127) -> torch.Tensor:
+    return torch.full(shape, code, dtype=torch.uint8).view(torch.float8_e8m0fnu)
+
+
+WQ_A = "layers.1.attn.wq_a"
+EXPERT = "layers.2.ffn.experts.3.w2"
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "key"),
+    [
+        (lambda t: t.pop(f"{WQ_A}.scale"), "quantised tensor without its scale", f"{WQ_A}.weight"),
+        (
+            lambda t: t.update({f"{WQ_A}.weight_scale": ue8m0(1, 1)}),
+            "quantised tensor without its scale",
+            f"{WQ_A}.weight",
+        ),
+        (lambda t: t.update({f"{WQ_A}.scale": ue8m0(1, 2)}), "wrong tensor shape", f"{WQ_A}.scale"),
+        (lambda t: t.update({f"{WQ_A}.scale": torch.ones(1, 1)}), "wrong tensor dtype", f"{WQ_A}.scale"),
+        (
+            lambda t: t.update({f"{WQ_A}.scale": ue8m0(1, 1, code=255)}),
+            "scale is not a number",
+            f"{WQ_A}.scale",
+        ),
+        (
+            lambda t: t.update({f"{WQ_A}.weight": t[f"{WQ_A}.weight"].to(torch.float8_e5m2)}),
+            "wrong tensor dtype",
+            f"{WQ_A}.weight",
+        ),
+        (lambda t: t.update({f"{EXPERT}.scale": ue8m0(64, 2)}), "wrong tensor shape", f"{EXPERT}.scale"),
+        (
+            lambda t: t.update({f"{EXPERT}.weight": torch.zeros(64, 32, dtype=torch.int8)}),
+            "wrong tensor shape",
+            f"{EXPERT}.weight",
+        ),
+        (
+            lambda t: t.update({"layers.1.attn_norm.scale": ue8m0(1, 1)}),
+            "unexpected tensor",
+            "layers.1.attn_norm.scale",
+        ),
+        (
+            lambda t: t.update({"norm.weight": t["norm.weight"].to(torch.float8_e4m3fn)}),
+            "wrong tensor dtype",
+            "norm.weight",
+        ),
+    ],
+)
+def test_damaged_release_is_refused_by_name(tmp_path, change, message, key):
+    error = damaged(tmp_path, "release", change)
+    assert (error.message, error.key) == (message, key)
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "key"),
+    [
+        (
+            lambda t, d: d.update({f"{WQ_A}.weight": "FLOAT"}),
+            "the description contradicts the tensor",
+            f"{WQ_A}.weight",
+        ),
+        (
+            lambda t, d: d.update({"layers.0.attn.wo_a.weight": "W8A8_DYNAMIC"}),
+            "the description contradicts the tensor",
+            "layers.0.attn.wo_a.weight",
+        ),
+        (
+            lambda t, d: d.update({f"{WQ_A}.weight": "W4A8_DYNAMIC"}),
+            "quantisation not supported",
+            f"{WQ_A}.weight",
+        ),
+        (lambda t, d: d.pop(f"{WQ_A}.weight"), "quantisation not supported", f"{WQ_A}.weight"),
+        (
+            lambda t, d: t[f"{WQ_A}.weight_offset"].fill_(1),
+            "asymmetric quantisation is not supported",
+            f"{WQ_A}.weight_offset",
+        ),
+        (
+            lambda t, d: t[f"{WQ_A}.weight_scale"].fill_(torch.inf),
+            "scale is not a number",
+            f"{WQ_A}.weight_scale",
+        ),
+        (
+            lambda t, d: t.update({f"{WQ_A}.weight_scale": torch.ones(1, 32)}),
+            "wrong tensor shape",
+            f"{WQ_A}.weight_scale",
+        ),
+    ],
+)
+def test_damaged_modelslim_export_is_refused_by_name(tmp_path, change, message, key):
+    error = damaged(tmp_path, "modelslim", change)
+    assert (error.message, error.key) == (message, key)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "key"),
+    [
+        ({"optional": {"quarot": {"rotation_map": {"global": "quarot.safetensors"}}}}, "optional.quarot"),
+        ({"optional.quarot": "rotations.safetensors"}, "optional.quarot"),
+        ({"metadata": {"use_quarot": True}}, "metadata.use_quarot"),
+    ],
+)
+def test_rotated_export_is_refused(tmp_path, metadata, key):
+    error = damaged(tmp_path, "modelslim", lambda tensors, description: description.update(metadata))
+    assert "rotated (QuaRot)" in error.message
+    assert error.key == key
+
+
+def test_rotation_that_is_off_is_no_rotation(tmp_path):
+    tensors, _, description = layouts.modelslim(tiny_tensors())
+    description |= {"metadata": {"use_quarot": False}}
+    folder = layouts.write_modelslim(tmp_path, tiny_config(), tensors, description)
+    assert Checkpoint.open(folder).has_nextn
+
+
+def test_draft_of_another_layout(tmp_path):
+    """A plain Target with the quantised draft of the release: each tensor is read as it is stored."""
+    quantised, twin = layouts.release(tiny_tensors())
+    draft = {name: tensor for name, tensor in quantised.items() if name.startswith("mtp.")}
+    mixed = without_nextn(twin) | draft
+    folder = layouts.write_sharded(tmp_path / "mixed", tiny_config(), mixed)
+    twin_folder = write_folder(tmp_path / "twin", tiny_config(), twin)
+    for dtype in (torch.float32, torch.bfloat16):
+        found = packed_bytes(folder, tmp_path / "a", dtype)
+        assert found == packed_bytes(twin_folder, tmp_path / "b", dtype)

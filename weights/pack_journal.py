@@ -1,0 +1,58 @@
+"""What an interrupted packing finished: one line per tensor, beside the partial file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from nextn.runtime.contract.errors import ExecutionError
+from nextn.weights.aligned_file import PARTIAL_SUFFIX
+
+Entry = dict[str, Any]
+"""A manifest entry."""
+
+
+class PackJournal:
+    """Entries of finished tensors, valid while `made_from` stays the same.
+
+    A line may promise what a crash of the machine took from the partial file, so that data is hashed
+    before an entry is believed. Raises ExecutionError where it cannot write.
+    """
+
+    def __init__(self, out_path: Path, made_from: str) -> None:
+        self._path = out_path.with_name(f"{out_path.name}{PARTIAL_SUFFIX}.journal")
+        self._made_from = made_from
+        self.finished = self._read()
+        """By tensor name."""
+        if not self.finished:
+            self._write("w", {"made_from": made_from})
+
+    def add(self, entry: Entry) -> None:
+        """Record a finished tensor."""
+        self._write("a", entry)
+
+    def remove(self) -> None:
+        """Forget everything: the file is complete, or gone."""
+        self._path.unlink(missing_ok=True)
+
+    def _write(self, mode: str, value: object) -> None:
+        try:
+            with open(self._path, mode, encoding="utf-8") as file:
+                file.write(json.dumps(value) + "\n")
+        except OSError as error:
+            raise ExecutionError(f"cannot write weights: {error.strerror}", file=self._path) from error
+
+    def _read(self) -> dict[str, Entry]:
+        finished: dict[str, Entry] = {}
+        try:
+            lines = self._path.read_text(encoding="utf-8").splitlines()
+            if not lines or json.loads(lines[0]) != {"made_from": self._made_from}:
+                return {}
+            for line in lines[1:]:
+                entry = json.loads(line)
+                finished[entry["name"]] = entry
+        except (OSError, ValueError, KeyError, TypeError):
+            # A line cut short is the last one; what came before it counts.
+            pass
+        return finished
