@@ -159,8 +159,8 @@ NEXTN_API const char *nextn_session_last_error(const nextn_session *session);
  * A token callback must not call this, run, turn, release or destroy on its own session. */
 NEXTN_API nextn_status nextn_session_submit(nextn_session *session, const nextn_request *request,
                                             uint64_t *id);
-/* Runs until every queued request is finished. No allocation outside the graphs (but for what libgomp keeps of
- * a thread at its first run). */
+/* Runs until every queued request is finished. No allocation outside the graphs (but for what libgomp keeps
+ * of a thread at its first run). */
 NEXTN_API nextn_status nextn_session_run(nextn_session *session, nextn_token_callback callback, void *user);
 /* Runs at least one turn, until a finished request waits in nextn_session_next_finished or all are finished;
  * for hosts that report or add requests as others finish. `*busy` says whether work is left. */
