@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from nextn.compile.progress import Meter
 from nextn.runtime.contract.manifest import Manifest, parse_manifest
 from tests.compile.conftest import Outcome
 
@@ -190,11 +191,33 @@ def test_an_interrupt_says_how_to_continue(tmp_path: Path, start_compile: Start)
 
 def test_a_long_packing_is_reported(tmp_path: Path, compile_to: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nextn.compile.progress.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("nextn.compile.progress._REFRESH_SECONDS", 0.0)
     lines = compile_to(tmp_path / "artifact").err.splitlines()
     packing = [line for line in lines if line.startswith("packing weights: ")]
     size = packing[-1].split()[5]
     assert len(packing) > 50 and packing[-1].startswith(f"packing weights: {size} kB of {size} kB, ")
-    assert packing[0].split(", ")[1] == "embed.weight"
+    assert packing[0].split(", ")[-1] == "embed.weight"
+    assert "B/s, " in packing[-1] and " left, " in packing[-1]
+
+
+def test_an_interrupted_packing_continues(
+    artifact: Path, tmp_path: Path, compile_to: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run finds what was packed, and ends in the same weights."""
+
+    def interrupt(meter: Meter, name: str, done: int, total: int) -> None:
+        if done > total // 2:
+            raise KeyboardInterrupt
+
+    output = tmp_path / "again"
+    with monkeypatch.context() as patch:
+        patch.setattr(Meter, "__call__", interrupt)
+        assert compile_to(output).code == 130
+    (partial,) = [folder for folder in partial_folders(tmp_path) if ".again." in folder.name]
+    assert (partial / ".weights.safetensors.partial").exists()
+    assert compile_to(output).code == 0
+    assert manifest_of(output).weights == manifest_of(artifact).weights
+    assert not any(path.name.startswith(".") for path in output.iterdir())
 
 
 def test_leftovers_of_other_options_are_removed(tmp_path: Path, compile_to: Run) -> None:
