@@ -95,7 +95,8 @@ class _Packing:
     def entry(self, item: PackItem) -> Entry:
         """Write one tensor, or find it written; its manifest entry."""
         kept = self._journal.finished.get(item.planned.name)
-        if kept is not None and self._writer.sha256(item.planned) == kept["sha256"]:
+        # A constant has no source that would tell it from an earlier one; it is as quickly written as hashed.
+        if kept is not None and kept["source"] and self._writer.sha256(item.planned) == kept["sha256"]:
             self._report(item, item.planned.nbytes)
             return kept
         digest, done = hashlib.sha256(), 0

@@ -15,6 +15,8 @@ import pytest
 from nextn.compile.progress import Meter
 from nextn.runtime.contract.manifest import Manifest, parse_manifest
 from tests.compile.conftest import Outcome
+from tests.oracles import published_layouts as layouts
+from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 
 Run = Callable[..., Outcome]
 Start = Callable[..., subprocess.Popen[str]]
@@ -218,6 +220,24 @@ def test_an_interrupted_packing_continues(
     assert compile_to(output).code == 0
     assert manifest_of(output).weights == manifest_of(artifact).weights
     assert not any(path.name.startswith(".") for path in output.iterdir())
+
+
+def test_a_quantised_draft_from_another_folder(tmp_path: Path, compile_to: Run) -> None:
+    """A plain Target with the release's draft: both folders are recorded, and compared on the next run."""
+    config = CASES["window_only"].config
+    weights = random_weights(config, seed=3)
+    target = {name: weight for name, weight in weights.items() if not name.startswith("mtp.")}
+    plain = write_checkpoint(tmp_path / "plain", config, target)
+    release = layouts.write_sharded(tmp_path / "release", config, layouts.release(weights)[0])
+    output, option = tmp_path / "artifact", "--speculative-draft-model-path"
+    assert compile_to(output, option, str(release), source=plain).code == 0
+    sources = {
+        (file, tensor) for weight in manifest_of(output).weights.tensors for file, tensor, _ in weight.source
+    }
+    draft_shard = "draft/model-00003-of-00003.safetensors"
+    assert ("model.safetensors", "embed.weight") in sources
+    assert {(draft_shard, "mtp.0.e_proj.weight"), (draft_shard, "mtp.0.e_proj.scale")} <= sources
+    assert "up to date" in compile_to(output, option, str(release), source=plain).out
 
 
 def test_leftovers_of_other_options_are_removed(tmp_path: Path, compile_to: Run) -> None:

@@ -81,12 +81,15 @@ def as_ue8m0(exponents: Tensor) -> Tensor:
     return (exponents + 127).to(torch.uint8).view(torch.float8_e8m0fnu)
 
 
-def release(weights: Tensors) -> tuple[Tensors, Tensors]:
-    """The original release: fp8 dense matrices, fp4 experts, bfloat16 for the rest but a few fp32 names."""
+def release(weights: Tensors, fp4_experts: bool = True) -> tuple[Tensors, Tensors]:
+    """The original release: fp8 dense matrices, fp4 experts, bfloat16 for the rest but a few fp32 names.
+
+    Without `fp4_experts` the experts are fp8 too, as the release's own conversion script can write them.
+    """
 
     def quantise(name: str, weight: Tensor) -> tuple[Tensors, Tensor] | None:
         if FP4_MATRICES.fullmatch(name):
-            return mxfp4_groups(weight)
+            return mxfp4_groups(weight) if fp4_experts else fp8_blocks(weight)
         is_dense = FP8_MATRICES.fullmatch(name) and not COMPRESSOR.fullmatch(name)
         return fp8_blocks(weight) if is_dense else None
 

@@ -40,7 +40,7 @@ def written(root: Path, layout: str, config: dict, weights: dict) -> Written:
         tensors, twin = layouts.compressed_tensors(weights)
         config = config | {"quantization_config": {"quant_method": "compressed-tensors"}}
     else:
-        tensors, twin = layouts.release(weights)
+        tensors, twin = layouts.release(weights, fp4_experts="fp8" not in layout)
         config = config | {"quantization_config": layouts.QUANTIZATION_CONFIG, "expert_dtype": "fp4"}
         if "prefix" in layout:
             tensors = {f"model.{name}": tensor for name, tensor in tensors.items()}
@@ -53,6 +53,7 @@ LAYOUTS = {
         "original names with a model. prefix",
         "fp8 with 128 x 128 blocks and mxfp4 in groups of 32",
     ),
+    "release with fp8 experts": ("original names", "fp8 with 128 x 128 blocks"),
     "modelslim": ("original names", "ModelSlim W8A8"),
     "modelslim more": ("original names", "ModelSlim W8A8"),
     "compressed-tensors": ("original names", "compressed-tensors int8 with a scale per row"),

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from nextn.runtime.contract.errors import ExecutionError
-from nextn.weights import Checkpoint, pack_weights, packed_weights
+from nextn.weights import Checkpoint, load_packed, pack_weights, packed_weights
 from nextn.weights.stored_tensors import StoredTensor
 from tests.oracles import published_layouts as layouts
 from tests.weights.folders import tiny_config, tiny_tensors, write_folder
@@ -140,6 +140,21 @@ def test_replaced_source_starts_over(tmp_path):
     pack(folder, out)
     pack(folder, tmp_path / "undisturbed")
     assert out.read_bytes() == (tmp_path / "undisturbed").read_bytes()
+
+
+def test_constants_are_always_this_runs(folder, tmp_path):
+    """They come from the config, which may have been edited meanwhile."""
+    checkpoint = Checkpoint.open(folder)
+    packed, out = packed_weights(checkpoint.config, True), tmp_path / "weights"
+
+    def pack_with(value: float, progress=None) -> None:
+        extra = {"frequencies": torch.full((4,), value)}
+        pack_weights(checkpoint, packed, torch.float32, out, extra=extra, progress=progress)
+
+    with pytest.raises(KeyboardInterrupt):
+        pack_with(1.0, Interrupt(1.0))
+    pack_with(2.0)
+    assert torch.equal(load_packed(out)["frequencies"], torch.full((4,), 2.0))
 
 
 KILLED_PACK = """
