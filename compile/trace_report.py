@@ -42,8 +42,7 @@ def trace_graphs(shape: SessionShape, progress: Progress) -> Iterator[GraphRepor
 
     Raises ExecutionError for a graph that breaks its contract.
     """
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        model, state = Model(shape), State(shape)
+    model, state = fake_model(shape)
     for name, batch in graph_keys(shape):
         planned = PlannedGraph(name, batch, graph_rows(name, shape))
         started = time.monotonic()
@@ -58,6 +57,12 @@ def trace_graphs(shape: SessionShape, progress: Progress) -> Iterator[GraphRepor
         )
         progress.line(f"{planned.key}: {report.nodes} nodes in {report.seconds:.1f} s")
         yield report
+
+
+def fake_model(shape: SessionShape) -> tuple[Model, State]:
+    """Weights and state that have shapes and no memory."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return Model(shape), State(shape)
 
 
 def peak_memory() -> int:
