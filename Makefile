@@ -22,6 +22,7 @@ CPP_FILES := $(shell find runtime/native examples tests -name '*.cpp' -o -name '
 demo: $(VENV)/nextn
 	$(BIN)/nextn-compile demo -o build/demo --force
 	$(BIN)/nextn-run build/demo --prompt "The " --max-new-tokens 120
+	head -n 8 weights/demo/prompts.jsonl | $(BIN)/nextn-run build/demo --requests - --max-new-tokens 120
 
 test: $(VENV)/nextn $(VENV)/test
 	$(BIN)/pytest $(PYTEST_ARGS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ __all__ = [
     "LayerKind",
     "ModelConfig",
     "RopeScaling",
-    "load_model_config",
     "parse_model_config",
     "read_json_object",
     "read_model_config",
@@ -141,23 +139,18 @@ class ModelConfig:
         )
 
 
-def load_model_config(path: Path) -> ModelConfig:
+def read_model_config(path: Path) -> tuple[ModelConfig, list[str]]:
     """The architecture in `config.json`, with the EOS ids of a `generation_config.json` beside it.
 
     Args:
         path: the file, or the folder that holds it.
 
+    Returns:
+        The config, and warnings for the user.
+
     Raises:
-        CheckpointError: see `parse_model_config`. Warnings are logged.
+        CheckpointError: see `parse_model_config`.
     """
-    config, warnings = read_model_config(path)
-    for warning in warnings:
-        logging.getLogger(__name__).warning("%s", warning)
-    return config
-
-
-def read_model_config(path: Path) -> tuple[ModelConfig, list[str]]:
-    """`load_model_config` that returns its warnings instead of logging them."""
     file = path / "config.json" if path.is_dir() else path
     config, warnings = parse_model_config(read_json_object(file), file)
     generation_file = file.with_name("generation_config.json")

@@ -7,7 +7,7 @@ of one slot, then one round of the live slots), so that what it proves holds for
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -58,22 +58,32 @@ class Session:
         self.live: dict[int, Request] = {}
 
     def generate(self, requests: Sequence[Request]) -> list[Request]:
-        """Run all requests to the end, admitting one per turn as slots become free."""
+        """Run all requests to the end; a turn is at most one prefill chunk, then one round."""
         queue = deque(requests)
-        while queue or self.live:
+        prefilling: Iterator[None] | None = None
+        while queue or self.live or prefilling:
             free = [slot for slot in range(self.shape.slots) if slot not in self.live]
-            if queue and free:
-                self.prefill(free[0], queue.popleft())
+            if prefilling is None and queue and free:
+                prefilling = self.prefill_chunks(free[0], queue.popleft())
+            if prefilling is not None and next(prefilling, self) is self:
+                prefilling = None
             self.round()
         return list(requests)
 
     def prefill(self, slot: int, request: Request) -> None:
         """Admit `request` into `slot`: every chunk, the first token, and the seed of the first drafts."""
+        for _ in self.prefill_chunks(slot, request):
+            pass
+
+    def prefill_chunks(self, slot: int, request: Request) -> Iterator[None]:
+        """The same in steps: each launches a chunk, and the last also takes the token and seeds."""
         self.write_control(slot, request)
-        chunk = self.shape.prefill_chunk
         prompt = torch.tensor(request.prompt, dtype=torch.int64)
         self.input("prompt_slot")[0] = slot
-        for piece in prompt.split(chunk):
+        for start in range(0, len(prompt), self.shape.prefill_chunk):
+            if start > 0:
+                yield
+            piece = prompt[start : start + self.shape.prefill_chunk]
             tokens = self.input("prompt_tokens")
             tokens.zero_()
             tokens[: len(piece)] = piece
@@ -132,7 +142,8 @@ class Session:
         row = torch.zeros(Control.WIDTH, dtype=torch.int64)
         row[Control.REMAINING.columns] = min(request.max_new_tokens, room)
         row[Control.SEED.columns] = request.seed
-        row[Control.TEMPERATURE.columns] = round(request.temperature * TEMPERATURE_ONE)
+        if request.temperature > 0:  # however small, it is not greedy
+            row[Control.TEMPERATURE.columns] = max(1, round(request.temperature * TEMPERATURE_ONE))
         row[Control.PROMPT_LENGTH.columns] = len(request.prompt)
         padding = [-1] * (MAX_EOS - len(request.eos))
         row[Control.EOS.columns] = torch.tensor([*request.eos, *padding])

@@ -84,10 +84,10 @@ def selftest(model: Model) -> Iterator[Check]:
         if run.speculation:
             yield from _replay_alone(model, golden, index, phases=True)
     for batch in model.manifest.limits.batch_sizes:
-        for speculation in (True, False):
+        for speculation, phases in ((True, False), (True, True), (False, False)):
             members = [i for i, run in enumerate(golden.script.runs) if run.speculation == speculation]
             if batch > 1 and members:
-                yield _replay_together(model, golden, members, batch, speculation=speculation)
+                yield _replay_together(model, golden, members, batch, speculation=speculation, phases=phases)
 
 
 def _replay_alone(model: Model, golden: GoldenFile, index: int, *, phases: bool) -> Iterator[Check]:
@@ -109,12 +109,18 @@ def _replay_alone(model: Model, golden: GoldenFile, index: int, *, phases: bool)
 
 
 def _replay_together(
-    model: Model, golden: GoldenFile, members: Sequence[int], batch: int, *, speculation: bool
+    model: Model,
+    golden: GoldenFile,
+    members: Sequence[int],
+    batch: int,
+    *,
+    speculation: bool,
+    phases: bool,
 ) -> Check:
     chosen = [members[position % len(members)] for position in range(batch)]
-    graphs = "round" if speculation else "decode"
+    graphs = "phases" if phases else "round" if speculation else "decode"
     name = f"{batch} requests together ({graphs}) tokens"
-    with model.session(slots=batch, speculation=speculation) as session:
+    with model.session(slots=batch, speculation=speculation, phases=phases) as session:
         requests = [_submit(session, golden.script.runs[index]) for index in chosen]
         session.run()
         for index, request in zip(chosen, requests, strict=True):

@@ -21,9 +21,6 @@ MAX_EOS = 8
 TEMPERATURE_ONE = 1 << 20
 """Fixed-point 1.0 of the `temperature` field (exact in float32 for every multiple of 2**-20 below 16)."""
 
-PROBABILITY_ONE = 1 << 30
-"""Fixed-point 1.0 of the reserved `top_p` and `min_p` fields."""
-
 
 @dataclass(frozen=True)
 class Field:

@@ -1,4 +1,4 @@
-"""User-facing faults and the process exit codes they map to (README, "Exit codes")."""
+"""User-facing faults and the process exit codes they map to (README, "Use")."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Target:
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """The canonical `ModelConfig` and the hash of the checkpoint it came from."""
+    """The canonical `ModelConfig` and its hash."""
 
     config: dict[str, Any]
     sha256: str

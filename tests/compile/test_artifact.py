@@ -15,7 +15,7 @@ from nextn.runtime.model import Model
 
 Artifact = Callable[[str], Path]
 
-NAMES = ["speculative", "plain", pytest.param("demo", marks=pytest.mark.full)]
+NAMES = ["speculative", "plain", "demo"]
 
 
 @pytest.mark.parametrize("name", NAMES)

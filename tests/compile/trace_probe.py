@@ -9,13 +9,13 @@ import torch
 
 from nextn.compile.trace import trace
 from nextn.compile.trace_report import fake_model, peak_memory
-from nextn.graphs.config import load_model_config
+from nextn.graphs.config import read_model_config
 from nextn.graphs.session_shape import SessionShape
 
 
 def main(config: str, graph: str, max_seq_len: str) -> None:
     torch.set_num_threads(1)
-    shape = SessionShape(load_model_config(Path(config)), max_seq_len=int(max_seq_len))
+    shape = SessionShape(read_model_config(Path(config))[0], max_seq_len=int(max_seq_len))
     started = time.process_time()
     model, state = fake_model(shape)
     traced = trace(graph, 1, model, state, shape)

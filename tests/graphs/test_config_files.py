@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nextn.graphs.config import load_model_config, read_model_config
+from nextn.graphs.config import read_model_config
 from nextn.runtime.contract.errors import CheckpointError
 from tests.graphs.releases import flash_config
 
@@ -19,14 +19,14 @@ def write(folder: Path, config: dict, generation: dict | None = None) -> Path:
 
 def test_generation_config_adds_eos_ids(tmp_path):
     write(tmp_path, flash_config() | {"eos_token_id": [1, 7]}, {"eos_token_id": [7, 9]})
-    assert load_model_config(tmp_path).eos_token_ids == (1, 7, 9)
-    assert load_model_config(tmp_path / "config.json").eos_token_ids == (1, 7, 9)
+    assert read_model_config(tmp_path)[0].eos_token_ids == (1, 7, 9)
+    assert read_model_config(tmp_path / "config.json")[0].eos_token_ids == (1, 7, 9)
 
 
 def test_bad_generation_config_is_named(tmp_path):
     write(tmp_path, flash_config(), {"eos_token_id": "stop"})
     with pytest.raises(CheckpointError) as caught:
-        load_model_config(tmp_path)
+        read_model_config(tmp_path)
     assert caught.value.file == str(tmp_path / "generation_config.json")
     assert caught.value.key == "eos_token_id"
 
@@ -43,11 +43,11 @@ def test_no_eos_is_warned_about(tmp_path):
 def test_unreadable_config_is_named(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(CheckpointError) as caught:
-        load_model_config(tmp_path)
+        read_model_config(tmp_path)
     assert caught.value.file == str(tmp_path / "config.json")
 
 
 def test_absent_config_is_named(tmp_path):
     with pytest.raises(CheckpointError) as caught:
-        load_model_config(tmp_path)
+        read_model_config(tmp_path)
     assert caught.value.file == str(tmp_path / "config.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,13 +23,15 @@ MARGIN = 1e-4
 
 @pytest.mark.parametrize(("temperature", "first"), [(0.0, 0), (0.8, 1000)])
 def test_speculative_tokens_equal_plain_tokens(model: Model, temperature: float, first: int) -> None:
-    """100 prompts at each temperature, in batches of four and alone."""
+    """200 prompts at each temperature, in batches of four and alone."""
     requests = asks(
-        model.info.vocab_size, 100, longest=LONGEST, new_tokens=24, temperature=temperature, first=first
+        model.info.vocab_size, 200, longest=LONGEST, new_tokens=24, temperature=temperature, first=first
     )
     plain = [result.tokens for result in run_native(model, requests, speculation=False)]
-    assert [result.tokens for result in run_native(model, requests)] == plain
-    assert [result.tokens for result in run_native(model, requests, slots=1)] == plain
+    for slots in (0, 1):
+        speculative = run_native(model, requests, slots=slots)
+        assert [result.tokens for result in speculative] == plain
+        assert {length for result in speculative for length in result.accept_lens} == {1, 2, 3, 4}
 
 
 def test_eos_inside_an_accepted_window(speculative: Path, model: Model) -> None:
@@ -72,7 +75,7 @@ def test_rounds_equal_the_cache_free_simulation(compiled_artifact: CompiledArtif
     """Against Hugging Face and the NextN twin, recomputed from token 0 every round."""
     target = load_target(compiled_artifact.checkpoint("tiny"))
     nextn = load_nextn(compiled_artifact.checkpoint("tiny"), target)
-    seen: set[int] = set()
+    seen: Counter[int] = Counter()
     for temperature in (0.0, 0.8):
         requests = asks(model.info.vocab_size, 4, longest=LONGEST, new_tokens=30, temperature=temperature)
         for ask, result in zip(requests, run_native(model, requests), strict=True):
@@ -84,7 +87,7 @@ def test_rounds_equal_the_cache_free_simulation(compiled_artifact: CompiledArtif
             assert list(result.tokens) == list(expected.token_ids)
             assert list(result.accept_lens) == list(expected.accept_lens)
             seen.update(result.accept_lens)
-    assert seen == {1, 2, 3, 4}, "every acceptance occurs"
+    assert all(seen[length] >= 5 for length in (1, 2, 3, 4)), seen
 
 
 def test_plain_artifact_equals_plain_run_of_the_speculative_one(
@@ -116,6 +119,7 @@ def test_launches_of_a_round(model: Model) -> None:
             session.run()
             metrics = session.metrics()
         assert metrics.num_rounds > 5
+        assert metrics.num_prefill_launches == 1
         seeds = 1
         before_rounds = metrics.num_prefill_launches + seeds
         assert metrics.num_graph_launches - before_rounds == launches * metrics.num_rounds

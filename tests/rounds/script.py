@@ -17,8 +17,8 @@ from tests.rounds.product import Product
 from tests.rounds.readable_state import DRAFTING, Snapshot, assert_same_state, readable_state
 
 LENGTH = 300
-BOUNDARIES = (*range(1, 10), *range(62, 67), *range(122, 134))
-"""Around 4, 8 (also the window of most cases), 4 * index_topk = 64, and 128."""
+BOUNDARIES = (*range(1, 10), 12, 16, 17, 20, 25, *range(62, 67), *range(122, 134))
+"""Around 4, windows of 8 and 16 and these plus 4 and 9, 4 * index_topk = 64, and 128."""
 
 TOLERANCE = 7e-5
 """Between two ways of reaching a position; the largest measured difference of any case is 8e-6."""

@@ -11,8 +11,8 @@ import torch
 from nextn.graphs.driver import Request, Session
 from nextn.runtime.contract.blocks import MAX_EOS, Control, Result
 from nextn.runtime.contract.errors import RequestError
-from tests.rounds.readable_state import position_of, readable_state
-from tests.rounds.script import Script, force_drafts
+from tests.rounds.readable_state import DRAFTING, assert_same_state, position_of, readable_state
+from tests.rounds.script import TOLERANCE, Script, force_drafts
 
 STEPS = 3
 START = 20
@@ -126,8 +126,12 @@ def test_prompts_up_to_the_maximum_length(product_of, room):
             with pytest.raises(RequestError, match="prompt"):
                 product.generate([Request(prompt, 50)], shape, eager=eager)
             continue
-        [found] = product.generate([Request(prompt, 50)], shape, eager=eager)
-        [plain] = product.generate([Request(prompt, 50)], shape, speculation=False, eager=eager)
+        session = product.session(shape, eager=eager)
+        plain_session = product.session(shape, speculation=False, eager=eager)
+        [found], [plain] = (one.generate([Request(prompt, 50)]) for one in (session, plain_session))
+        snapshot, expected = (readable_state(one.state, shape, 0) for one in (session, plain_session))
+        assert torch.equal(snapshot["control"], expected["control"])
+        assert_same_state(snapshot, expected, TOLERANCE, leave_out=DRAFTING)
         [roomy] = product.generate([Request(prompt, room)], product.shape(STEPS, (1,), 192))
         assert found.tokens == plain.tokens == roomy.tokens
         assert len(found.tokens) == room

@@ -35,11 +35,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#if defined(_WIN32)
-#define NEXTN_API __declspec(dllexport)
-#else
 #define NEXTN_API __attribute__((visibility("default")))
-#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -120,7 +116,7 @@ typedef struct nextn_metrics {
 /* Microseconds of one round. Without `phases` the four phase fields are 0. */
 typedef struct nextn_round_times {
     float graph_us;
-    float host_us; /* wall time of the round outside the graphs */
+    float host_us; /* wall time of the round outside the graphs, token callbacks included */
     float verify_us, accept_us, extend_us, step_us;
 } nextn_round_times;
 

@@ -172,13 +172,13 @@ Status Session::round(const TokenSink &sink) {
     const Result<const int64_t *> block = graphs_.results(memory_);
     NEXTN_RETURN_IF_ERROR(block);
     for (const int64_t slot : live_) NEXTN_RETURN_IF_ERROR(record(slot, *block, false));
-    const std::chrono::duration<float, std::micro> wall = Clock::now() - start;
-    times.host_us = std::max(0.0f, wall.count() - times.graph_us);
-    round_log_.add(times);
 
     for (const int64_t slot : live_) deliver(slot, sink);
     const auto freed = [&](int64_t slot) { return slots_[static_cast<size_t>(slot)] == nullptr; };
     live_.erase(std::remove_if(live_.begin(), live_.end(), freed), live_.end());
+    const std::chrono::duration<float, std::micro> wall = Clock::now() - start;
+    times.host_us = std::max(0.0f, wall.count() - times.graph_us);
+    round_log_.add(times);
     return {};
 }
 
