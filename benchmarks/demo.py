@@ -32,7 +32,7 @@ START_TOKEN = 257
 def held_out_prompts(count: int) -> list[list[int]]:
     """The demo's held-out prompts as it was trained to read them: the start token, then bytes."""
     lines = (checkpoint_folder("demo") / "prompts.jsonl").read_text().splitlines()[:count]
-    return [[START_TOKEN, *json.loads(line)["text"].encode()] for line in lines]
+    return [[START_TOKEN, *json.loads(line)["prompt"].encode()] for line in lines]
 
 
 def compare(

@@ -155,3 +155,15 @@ def test_lines_that_are_no_objects_are_refused(line: bytes) -> None:
         parse_line(line)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+def test_the_demos_prompts_are_a_requests_file() -> None:
+    """Its acceptance figures hold for prompts of the start token and 255 bytes."""
+    folder = Path(__file__).parents[2] / "weights" / "demo"
+    reader = RequestReader(vocab_size=260, max_seq_len=2048, tokenizer=Tokenizer(folder / "tokenizer.json"))
+    lines = (folder / "prompts.jsonl").read_bytes().splitlines()
+    requests = [reader.read(parse_line(line), default_id=0) for line in lines]
+    assert len({request.id for request in requests}) == len(requests) == 50
+    for request, line in zip(requests, lines, strict=True):
+        assert request.prompt == (257, *parse_line(line)["prompt"].encode())
+        assert len(request.prompt) == 256

@@ -13,9 +13,9 @@ from .matmul import batched_product
 
 MASKED = -1e30  # finite, so that a fully masked group gives zeros after the joint softmax instead of NaN
 OVERLAPPING_RATIO = 4  # C4 entries also read the previous block and are chosen by an indexer
-# Over 128 positions, gates of ordinary size average every block into nearly the same vector, and attention
-# never learns to look there. Sharp gates let each channel pick a few positions from the start.
-LONG_BLOCK_GAIN = 4.0
+# Averaged evenly over 128 positions, every block gives nearly the same vector, and attention hardly learns to
+# look there. So the channels of long blocks start with different reach, from the whole block down to its end.
+STEEPEST_RECENCY = 8.0
 INDEXER_WARM_POSITIONS = 8  # the first queries see fewer than three entries: nothing to distil
 
 
@@ -35,10 +35,10 @@ class Compressor(nn.Module):
         super().__init__()
         self.ratio, self.width = ratio, width
         channels = width * (2 if ratio == OVERLAPPING_RATIO else 1)
-        self.ape = nn.Parameter(torch.zeros(ratio, channels))
+        slopes = torch.rand(channels) * (0.0 if ratio == OVERLAPPING_RATIO else STEEPEST_RECENCY)
+        self.ape = nn.Parameter(torch.linspace(-1, 0, ratio).unsqueeze(1) * slopes)
         self.wkv = Linear(config.hidden_size, channels)
-        gain = 0.7 if ratio == OVERLAPPING_RATIO else LONG_BLOCK_GAIN
-        self.wgate = Linear(config.hidden_size, channels, gain)
+        self.wgate = Linear(config.hidden_size, channels)
         self.norm = RmsNorm(width, config.rms_norm_eps)
 
     def forward(self, x: Tensor, angles: Tensor) -> Tensor:

@@ -23,8 +23,8 @@ from .optimizer import Optimizer
 from .train import ALLOCATOR, BALANCE_RATE
 
 DRAFTS = 3
-LENGTH, ROWS = 384, 6
-PROMPT, BATCH = 128, 256  # bytes of real text before the trunk continues; prompts generated together
+LENGTH, ROWS = 448, 5
+PROMPT, BATCH = 256, 256  # ids of real text before the trunk continues; prompts generated together
 STEP_WEIGHTS = (1.5, 0.5, 0.25)  # a wrong first draft wastes the later ones
 ON_POLICY_SHARE = 0.85
 HARD_SHARE = 0.5  # weight of the trunk's argmax against its whole distribution
@@ -39,7 +39,7 @@ class Settings:
     output: Path
     steps: int
     batches: int
-    cores: int = 2
+    processes: int = 1
     seed: int = 1
     muon_rate: float = 0.003
     adam_rate: float = 1e-3
@@ -140,14 +140,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", type=Path)
     parser.add_argument("output", type=Path)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--batches", type=int, default=2, help=f"{BATCH} prompts to continue each")
-    parser.add_argument("--cores", type=int, default=2, help="processes that write text")
+    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--batches", type=int, default=5, help=f"{BATCH} prompts to continue each")
+    parser.add_argument("--processes", type=int, default=1, help="processes that write text")
     parser.add_argument("--seed", type=int, default=1)
     settings = Settings(**vars(parser.parse_args()))
     os.environ.update(ALLOCATOR)  # read by the processes started below
     begun = time.time()
-    with ProcessPoolExecutor(settings.cores, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(settings.processes, get_context("spawn")) as pool:
         text = write_text(settings, pool)
         print(f"wrote {len(text)} rows of {LENGTH} ids in {time.time() - begun:.0f} seconds", flush=True)
         pool.submit(distil, settings, text).result()

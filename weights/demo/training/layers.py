@@ -19,7 +19,7 @@ class ForwardOptions:
 
     sparse: bool = True  # False: attend to every compressed C4 entry, without the indexer's choice
     indexer_losses: list[Tensor] | None = None  # a list asks every indexer to append its distillation loss
-    hidden_ratio: int = 0  # ablation: layers with this compress ratio see their window only
+    hidden_ratio: int = 0  # ablation and early training: layers of this ratio see their window only
     random_choice: bool = False  # ablation: the indexer chooses at random
     hash_ids: Tensor | None = None  # ablation: ids that the hash router looks up instead
     drop_routed: str = ""  # ablation: "hash" or "score" layers lose their routed experts

@@ -1,4 +1,7 @@
-"""Held-out prompts for measuring acceptance: a bos marker and the bytes of a piece of a held-out file."""
+"""Held-out prompts for measuring acceptance: a bos marker and the bytes of a piece of a held-out file.
+
+They are written as a requests file, which the product reads as it is; its tokenizer adds the bos.
+"""
 
 import json
 import random
@@ -8,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .config import BOS
-from .data import list_files
+from .data import list_files, stdlib_root
 
 COUNT, LENGTH = 50, 256  # ids per prompt, the bos included
 SEED = 0
@@ -17,7 +20,8 @@ SEED = 0
 def sample_prompts(count: int = COUNT, seed: int = SEED) -> list[dict]:
     """Pieces that begin at a line start, drawn over the files in proportion to their size."""
     generator = random.Random(seed)
-    contents = [(path.name, path.read_bytes()) for path in list_files()[1]]
+    root = stdlib_root()
+    contents = [(path.relative_to(root), path.read_bytes()) for path in list_files()[1]]
     prompts: list[dict] = []
     while len(prompts) < count:
         name, content = generator.choices(contents, [len(c) for _, c in contents])[0]
@@ -25,7 +29,7 @@ def sample_prompts(count: int = COUNT, seed: int = SEED) -> list[dict]:
         start = generator.choice(starts)
         piece = content[start : start + LENGTH - 1]
         if len(piece) == LENGTH - 1 and piece.isascii():
-            prompts.append({"source": name, "offset": start, "text": piece.decode()})
+            prompts.append({"id": f"{name.as_posix()}:{start}", "prompt": piece.decode()})
     return prompts
 
 
@@ -35,4 +39,4 @@ def write_prompts(path: Path) -> None:
 
 def encode(prompts: list[dict]) -> Tensor:
     """[count, LENGTH] ids."""
-    return torch.tensor([[BOS, *prompt["text"].encode()] for prompt in prompts])
+    return torch.tensor([[BOS, *prompt["prompt"].encode()] for prompt in prompts])

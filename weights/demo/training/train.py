@@ -1,7 +1,7 @@
 """Stage 1: train trunk, indexer and NextN draft layer together.
 
-Two processes with one thread each share every step: on two cores that is faster than one process with two
-threads. The schedule counts steps, so a seed gives the same run on any machine up to floating-point order.
+The schedule counts steps, so a seed gives the same run on any machine up to floating-point order. Two
+processes, one thread each, can share every step: faster on two cores, but other batches and another model.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor
 
+from .attention import OVERLAPPING_RATIO
 from .data import Corpus, load_corpus, sample_windows
 from .layers import ForwardOptions
 from .matmul import reduced_precision
@@ -27,7 +28,8 @@ from .optimizer import Optimizer
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000", "OMP_NUM_THREADS": "1"}
 WARM_UP_STEPS = 60
 FINAL_SCALE = 0.005
-INDEXER_EVERY = 8
+IDS_PER_STEP = 4096
+INDEXER_EVERY = 4
 BALANCE_RATE = 0.003
 LOG_EVERY, SAVE_EVERY = 50, 50
 
@@ -37,18 +39,23 @@ class Settings:
     output: Path
     steps: int
     seed: int = 0
-    processes: int = 2
-    ids_per_process: int = 2048
+    processes: int = 1
     decay_from: float = 0.65  # the rate falls linearly to nearly zero after this share of the steps
     long_from: float = 0.1  # windows grow from 512 to 1024 ids
-    sparse_from: float = 0.35  # C4 layers stop reading every entry and follow the indexer
-    draft_every_from: float = 0.7  # before, only every second step trains the draft layer
-    rollout_from: float = 0.9  # the draft layer learns three chained steps instead of one
+    # Before, C4 layers see their window only: once C4 works, little is left from which C128 could learn.
+    copying_from: float = 0.2
+    sparse_from: float = 0.3  # C4 layers stop reading every entry and follow the indexer
+    draft_every_from: float = 0.6  # before, only every second step trains the draft layer
+    rollout_from: float = 0.85  # the draft layer learns three chained steps instead of one
     draft_weight: float = 0.5
     muon_rate: float = 0.01
     adam_rate: float = 3e-3
     port: int = 29555
     resume: Path | None = None
+
+    @property
+    def ids_per_process(self) -> int:
+        return IDS_PER_STEP // self.processes
 
 
 @dataclass
@@ -57,6 +64,7 @@ class StepPlan:
 
     length: int
     drafts: int
+    hidden_ratio: int
     sparse: bool
     indexer: bool
     scale: float
@@ -71,6 +79,7 @@ class StepPlan:
         return StepPlan(
             length=1024 if progress >= settings.long_from else 512,
             drafts=drafts,
+            hidden_ratio=OVERLAPPING_RATIO if progress < settings.copying_from else 0,
             sparse=progress >= settings.sparse_from,
             indexer=step % INDEXER_EVERY == 0,
             scale=min(1.0, (step + 1) / WARM_UP_STEPS) * decay + FINAL_SCALE,
@@ -125,7 +134,11 @@ class Trainer:
         seed = f"{settings.seed}-{self.rank}-{self.step}"
         count = settings.ids_per_process // plan.length
         inputs, targets = sample_windows(self.corpus.train, count, plan.length, seed)
-        options = ForwardOptions(sparse=plan.sparse, indexer_losses=[] if plan.indexer else None)
+        options = ForwardOptions(
+            sparse=plan.sparse,
+            indexer_losses=[] if plan.indexer else None,
+            hidden_ratio=plan.hidden_ratio,
+        )
         streams, logits = self.model.trunk(inputs, options)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         self.record("nll", loss.item())
@@ -183,7 +196,7 @@ class Trainer:
             self.synchronise(plan)
             self.optimizer.step(plan.scale)
             self.step += 1
-            self.seen += settings.ids_per_process * settings.processes
+            self.seen += IDS_PER_STEP
             if self.rank == 0 and self.step % LOG_EVERY == 0:
                 speed = (self.seen - seen_before) / (time.time() - begun)
                 self.log(time.time() - begun, plan, speed)
@@ -211,9 +224,10 @@ def work(rank: int, settings: Settings) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path, help="checkpoint to write, with optimiser state")
-    parser.add_argument("--steps", type=int, required=True, help="steps of 4096 ids")
+    parser.add_argument("--steps", type=int, required=True, help=f"steps of {IDS_PER_STEP} ids")
     parser.add_argument("--resume", type=Path, help="checkpoint to continue; --steps is still the total")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1, choices=(1, 2))
     parser.add_argument("--port", type=int, default=29555)
     arguments = parser.parse_args()
     os.environ.update(ALLOCATOR)  # read by the processes started below
