@@ -107,7 +107,9 @@ def test_a_faithful_artifact_passes_every_check(golden: Callable[..., Path]) -> 
     assert "run 3 (decode) state" in checks
     together = [name for name in checks if "together" in name]
     assert together == [
-        f"{batch} requests together ({graphs}) tokens" for batch in (2, 3) for graphs in ("round", "decode")
+        f"{batch} requests together ({graphs}) tokens"
+        for batch in (2, 3)
+        for graphs in ("round", "phases", "decode")
     ]
 
 
