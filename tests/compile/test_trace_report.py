@@ -26,6 +26,7 @@ def trace_only(
     return report
 
 
+@pytest.mark.full
 def test_a_model_larger_than_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every graph is there; `round` binds all weights, and those without NextN just the Target's."""
     experts = {"n_routed_experts": 512, "moe_intermediate_size": 1 << 20}

@@ -65,7 +65,9 @@ def compare_request(
     return expected
 
 
-@pytest.mark.parametrize("num_steps", [1, 3, 5, pytest.param(2, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "num_steps", [3, 5, *(pytest.param(steps, marks=pytest.mark.full) for steps in (1, 2))]
+)
 def test_drafts_and_acceptance_of_every_round(product_of, num_steps):
     """At least five rounds at every acceptance 0..k, or the comparison would prove little.
 
