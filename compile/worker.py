@@ -72,7 +72,7 @@ def run_job(job: GraphJob) -> None:
     from nextn.graphs.model import Model
     from nextn.graphs.state import State
 
-    # Zero-filled stand-ins: pages nobody touches take no memory, and no weight value reaches a graph.
+    # Zero-filled stand-ins, so that no weight value reaches a graph; they take the memory of the whole model.
     traced = trace(job.name, job.batch, Model(job.shape), State(job.shape), job.shape)
     lower_to_shared_object(traced.program, job.instruction_set, job.output)
     with open(job.output, "rb") as file:
