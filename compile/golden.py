@@ -98,7 +98,9 @@ def write_golden(shape: SessionShape, weights: Mapping[str, Tensor], output: Pat
 
     Raises ExecutionError if the file would be larger than the format allows.
     """
-    model = WatchedModel(shape)
+    # Shapes alone: zeros to be replaced would take the memory of a second model.
+    with torch.device("meta"):
+        model = WatchedModel(shape)
     model.load_weights(weights)
     script = golden_script(shape)
     tensors: dict[str, Tensor] = {}

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch._inductor
+from torch._inductor import compile_fx
 from torch.export import ExportedProgram
 
 from nextn.compile.instruction_set import InstructionSet
@@ -28,7 +32,7 @@ def lower_to_shared_object(program: ExportedProgram, target: InstructionSet, out
     Call it in a process started with `WORKER_ENVIRONMENT`. Raises ExecutionError if no library results.
     """
     torch.set_num_threads(1)
-    with torch.no_grad():
+    with torch.no_grad(), _buffers_uncopied():
         files = torch._inductor.aot_compile(
             program.module(check_guards=False), (), options=_inductor_options(target)
         )
@@ -37,6 +41,22 @@ def lower_to_shared_object(program: ExportedProgram, target: InstructionSet, out
     if len(libraries) != 1:
         raise ExecutionError("the compiler made no single library", expected="1 .so", found=len(libraries))
     shutil.copyfile(libraries[0], output)
+
+
+@contextmanager
+def _buffers_uncopied() -> Iterator[None]:
+    """Inductor copies every buffer, so that its library starts from values no run has changed.
+
+    Nothing runs here and the library holds no values; the copies would be the whole model, in memory.
+    """
+    # Through Any: the module does not declare the name as its own.
+    module: Any = compile_fx
+    copy = module.clone_preserve_strides
+    module.clone_preserve_strides = lambda buffer: buffer
+    try:
+        yield
+    finally:
+        module.clone_preserve_strides = copy
 
 
 def _inductor_options(target: InstructionSet) -> dict[str, object]:

@@ -68,12 +68,12 @@ def run_job(job: GraphJob) -> None:
     """Traces and lowers one graph; writes the library, then its description."""
     # Imported here so that the job itself is readable without loading the compiler.
     from nextn.compile.lower_cpu import lower_to_shared_object
+    from nextn.compile.placeholders import unwritten_model
     from nextn.compile.trace import trace
-    from nextn.graphs.model import Model
-    from nextn.graphs.state import State
 
-    # Zero-filled stand-ins, so that no weight value reaches a graph; they take the memory of the whole model.
-    traced = trace(job.name, job.batch, Model(job.shape), State(job.shape), job.shape)
+    # No weight value reaches a graph, and none takes memory: a worker is as small for a large model.
+    model, state = unwritten_model(job.shape)
+    traced = trace(job.name, job.batch, model, state, job.shape)
     lower_to_shared_object(traced.program, job.instruction_set, job.output)
     with open(job.output, "rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
