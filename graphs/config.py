@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from nextn.graphs.config_parse import FieldReader, is_integer, read_json_object
-from nextn.graphs.config_rope import RopeScaling, Rotary, read_rotary, read_yarn
+from nextn.graphs.config_rope import RopeScaling, Rotary, read_rotary, read_theta, read_yarn
 from nextn.runtime.contract.blocks import MAX_EOS
 from nextn.runtime.contract.errors import ArtifactError
 
@@ -130,8 +130,8 @@ class ModelConfig:
                 num_hash_layers=reader.integer("num_hash_layers", minimum=0),
                 rotary=Rotary(
                     dims=reader.integer("qk_rope_head_dim"),
-                    theta=reader.positive("rope_theta"),
-                    compress_theta=reader.positive("compress_rope_theta"),
+                    theta=read_theta(reader, "rope_theta"),
+                    compress_theta=read_theta(reader, "compress_rope_theta"),
                     scaling=None if scaling is None else read_yarn(scaling, "original_max_position"),
                 ),
                 eos_token_ids=reader.integers("eos_token_ids"),
@@ -211,10 +211,9 @@ class _Derived:
 
 
 def _build(reader: FieldReader, derived: _Derived) -> ModelConfig:
+    # Tensors decide what the draft is: a DSpark release counts its blocks here.
     nextn_layers = (
-        reader.integer("num_nextn_predict_layers", minimum=0, maximum=1)
-        if reader.has("num_nextn_predict_layers")
-        else 0
+        reader.integer("num_nextn_predict_layers", minimum=0) if reader.has("num_nextn_predict_layers") else 0
     )
     vocab_size = reader.integer("vocab_size")
     config = ModelConfig(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import stat
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn, TypeGuard
 
 from nextn.runtime.contract.errors import CheckpointError, NextnError
-from nextn.runtime.contract.strict_json import RepeatedKey, unique_keys
+from nextn.runtime.contract.strict_json import RepeatedKey, check_depth, unique_keys
 
 LARGEST_INTEGER = 2**31 - 1
 """Bound on every integer of a config: larger ones are corruption, and would make sizes meaningless."""
@@ -24,6 +25,7 @@ LARGEST_COUNTS: Mapping[str, int] = {
     "num_attention_heads": 4096,
     "o_groups": 4096,
     "index_n_heads": 4096,
+    "num_nextn_predict_layers": 64,
     "hc_mult": 8,
     "hc_sinkhorn_iters": 1000,
 }
@@ -44,10 +46,12 @@ def read_json_object(path: Path) -> dict[str, object]:
     """The JSON object in `path`.
 
     Raises:
-        CheckpointError: the file is absent, unreadable, not UTF-8 JSON, not an object, or repeats a key.
+        CheckpointError: the file is absent, unreadable, not UTF-8 JSON, not an object, nested absurdly deep,
+            or repeats a key.
     """
     try:
         parsed: object = json.loads(_read_text(path), object_pairs_hook=unique_keys)
+        check_depth(parsed)
     except OSError as error:
         raise CheckpointError(
             "cannot read file", file=path, expected="a readable JSON file", found=error.strerror
@@ -140,7 +144,12 @@ class FieldReader:
         return found
 
     def positive(self, key: str) -> float:
-        expected = "a finite number above 0"
+        return self._number(key, "a finite number above 0", math.ulp(0.0), sys.float_info.max)
+
+    def number(self, key: str, minimum: float, maximum: float) -> float:
+        return self._number(key, f"a number in [{minimum:g}, {maximum:g}]", minimum, maximum)
+
+    def _number(self, key: str, expected: str, minimum: float, maximum: float) -> float:
         found = self.value(key, expected)
         if isinstance(found, bool) or not isinstance(found, int | float):
             self.refuse(key, expected, found)
@@ -148,7 +157,7 @@ class FieldReader:
             number = float(found)
         except OverflowError:
             number = math.inf
-        if not math.isfinite(number) or number <= 0:
+        if not minimum <= number <= maximum:
             self.refuse(key, expected, found)
         return number
 

@@ -34,13 +34,15 @@ def read_rotary(reader: FieldReader, head_dim: int) -> Rotary:
     nested = reader.child("rope_parameters")
     if nested is None:
         dims = _read_dims(reader, head_dim, [reader])
-        return Rotary(dims, reader.positive("rope_theta"), reader.positive("compress_rope_theta"), scaling)
+        return Rotary(
+            dims, read_theta(reader, "rope_theta"), read_theta(reader, "compress_rope_theta"), scaling
+        )
 
     main, compress = nested.child("main"), nested.child("compress")
     if main is None or compress is None:
         nested.refuse("main" if main is None else "compress", "an object", "nothing")
     main.constant("rope_type", "default")
-    theta, compress_theta = main.positive("rope_theta"), compress.positive("rope_theta")
+    theta, compress_theta = read_theta(main, "rope_theta"), read_theta(compress, "rope_theta")
     for key, value in (("rope_theta", theta), ("compress_rope_theta", compress_theta)):
         if reader.has(key) and reader.positive(key) != value:
             reader.refuse(key, f"{value} as in rope_parameters", reader.raw[key])
@@ -51,12 +53,15 @@ def read_rotary(reader: FieldReader, head_dim: int) -> Rotary:
     return Rotary(dims, theta, compress_theta, nested_scaling)
 
 
+def read_theta(reader: FieldReader, key: str) -> float:
+    """A rotary base. YaRN divides by its logarithm, so that a base near 1 has no table."""
+    return reader.number(key, 2, 1e12)
+
+
 def read_yarn(reader: FieldReader, original_key: str) -> RopeScaling:
     """YaRN parameters, with the original context length under `original_key`."""
-    factor = reader.positive("factor")
-    if factor < 1:
-        reader.refuse("factor", "at least 1", factor)
-    beta_fast, beta_slow = reader.positive("beta_fast"), reader.positive("beta_slow")
+    factor = reader.number("factor", 1, 1e6)
+    beta_fast, beta_slow = reader.number("beta_fast", 1e-3, 1e6), reader.number("beta_slow", 1e-3, 1e6)
     if beta_fast <= beta_slow:
         reader.refuse("beta_fast", f"more than beta_slow {beta_slow}", beta_fast)
     return RopeScaling(factor, reader.integer(original_key), beta_fast, beta_slow)

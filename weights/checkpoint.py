@@ -65,6 +65,11 @@ class Checkpoint:
             warnings.append(
                 f"{folder}: {draft.found}, whatever config.json counts; it cannot be drafted with"
             )
+        elif config.num_nextn_predict_layers > 1:
+            warnings.append(
+                f"{folder}: config.json counts {config.num_nextn_predict_layers} NextN layers, the tensors "
+                "hold one, which is used"
+            )
         target_stored = {name: item for name, item in stored.items() if not name.startswith(DRAFT_PREFIX)}
         tensors = _encode(
             config, source, target_stored, draft_source, draft_stored if draft.kind == "nextn" else {}

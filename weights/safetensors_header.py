@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn, TypeGuard
 
 from nextn.runtime.contract.errors import CheckpointError, NextnError
+from nextn.runtime.contract.strict_json import check_depth
 
 HEADER_BYTES_LIMIT = 32 * 1024 * 1024
 """All 145 116 tensors of the largest release in one file take 16 MB. The format itself allows 100 MB, which
@@ -69,9 +70,9 @@ def read_header(path: Path, error: type[NextnError] = CheckpointError) -> dict[s
 
     Raises:
         NextnError: of class `error`, naming the file and, where there is one, the tensor: not a regular file,
-            truncated, header longer than 100 MB or than the file, invalid JSON, a repeated name, an unknown
-            dtype, a shape that contradicts its bytes, or data offsets that overlap, leave holes or do not
-            end at the end of the file.
+            truncated, header longer than 32 MB or than the file, invalid JSON, a repeated name or key, an
+            unknown dtype, a shape that contradicts its bytes, or data offsets that overlap, leave holes or do
+            not end at the end of the file.
     """
     return _HeaderReader(path, error).read()
 
@@ -119,6 +120,7 @@ class _HeaderReader:
     def _parse(self, text: bytes) -> list[tuple[str, object]]:
         try:
             parsed: object = json.loads(text.decode("utf-8"), object_pairs_hook=_Pairs)
+            check_depth(parsed)
         except (ValueError, RecursionError) as error:
             self._refuse("invalid header", "a JSON object", error)
         if not isinstance(parsed, _Pairs):
@@ -134,6 +136,8 @@ class _HeaderReader:
 
     def _entry(self, name: str, value: object, data_start: int) -> TensorEntry:
         fields = dict(value) if isinstance(value, _Pairs) else {}
+        if isinstance(value, _Pairs) and len(fields) != len(value):
+            self._refuse("invalid header", "each key once", "a repeated key", key=name)
         dtype, shape, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
         if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
             self._refuse("unknown dtype", "a safetensors dtype", dtype, key=name)

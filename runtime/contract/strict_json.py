@@ -5,9 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import types
+from collections.abc import Iterable
 from typing import Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 Record = TypeVar("Record")
+
+LARGEST_DEPTH = 64
+"""Levels of objects and arrays; no file of ours or of a checkpoint has more than eight."""
 
 
 class DecodeFault(Exception):
@@ -39,8 +43,25 @@ def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def parse_unique(text: str) -> object:
-    """`json.loads` that refuses a repeated key and NaN. Raises ValueError."""
-    return json.loads(text, object_pairs_hook=unique_keys, parse_constant=_no_constant)
+    """`json.loads` that refuses a repeated key, NaN and absurd nesting. Raises ValueError."""
+    parsed: object = json.loads(text, object_pairs_hook=unique_keys, parse_constant=_no_constant)
+    check_depth(parsed)
+    return parsed
+
+
+def check_depth(parsed: object) -> None:
+    """Raises ValueError for values nested so deep that showing or walking them would exhaust the stack."""
+    level: list[object] = [[parsed]]
+    for _ in range(LARGEST_DEPTH + 1):
+        level = [
+            child
+            for item in level
+            for child in (item.values() if isinstance(item, dict) else cast(Iterable[object], item))
+            if isinstance(child, dict | list | tuple)
+        ]
+        if not level:
+            return
+    raise ValueError(f"nested deeper than {LARGEST_DEPTH} levels")
 
 
 def decode(record: type[Record], value: object, *, ignore_unknown: bool = False) -> Record:

@@ -51,6 +51,19 @@ def test_dspark_draft(tmp_path, original, blocks):
         assert torch.equal(weight, expected[name])
 
 
+def test_count_of_a_config_decides_nothing(tmp_path):
+    """A DSpark release may count its blocks; and one NextN layer is one, whatever the count."""
+    counted = tiny_config() | {"num_nextn_predict_layers": 3}
+    blocks = {f"mtp.{block}.markov_head.weight": torch.ones(64, 64) for block in range(3)}
+    dspark = Checkpoint.open(
+        write_folder(tmp_path / "dspark", counted, without_nextn(tiny_tensors()) | blocks)
+    )
+    assert "DSpark" in refused_to_draft(dspark).message
+    single = Checkpoint.open(write_folder(tmp_path / "single", counted, tiny_tensors()))
+    single.require_nextn(3)
+    assert "counts 3 NextN layers" in single.warnings[0]
+
+
 def test_second_nextn_layer(tmp_path):
     tensors = tiny_tensors()
     tensors |= {name.replace("mtp.0", "mtp.1"): t.clone() for name, t in draft_of(tensors).items()}

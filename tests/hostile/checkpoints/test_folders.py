@@ -176,3 +176,12 @@ def test_key_given_twice(folder, name, key):
     (folder / name).write_text(text.replace(entry, f"{entry}7, {entry}", 1))
     error = refused(folder)
     assert (error.message, error.file, error.key) == ("invalid JSON", str(folder / name), key)
+
+
+def test_config_value_nested_as_deep_as_json_parses(folder):
+    """It parses; showing it in an error would exhaust the stack."""
+    text = json.dumps(tiny_config() | {"hidden_size": None})
+    nested = text.replace('"hidden_size": null', f'"hidden_size": {"[" * 900}{"]" * 900}')
+    (folder / "config.json").write_text(nested)
+    error = refused(folder)
+    assert error.message == "invalid JSON" and "nested deeper" in str(error.found)

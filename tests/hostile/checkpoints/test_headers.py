@@ -104,6 +104,22 @@ def test_repeated_name(tmp_path):
     assert (error.message, error.key, error.found) == ("invalid header", "a", "a repeated name")
 
 
+def test_repeated_key_of_an_entry(tmp_path):
+    """`dict` would take the last, other readers the first or none."""
+    header = json.dumps(two_tensors()).replace('"shape": [8]', '"shape": [4], "shape": [8]').encode()
+    error = refused(write_header(tmp_path / "x.safetensors", header))
+    assert (error.message, error.key, error.found) == ("invalid header", "b", "a repeated key")
+
+
+@pytest.mark.parametrize(
+    "place", ['{"x":{"dtype":%s,"shape":[1],"data_offsets":[0,4]}}', '{"__metadata__":%s}']
+)
+def test_nesting_that_only_showing_would_trip_over(tmp_path, place):
+    nested = '{"a":' * 600 + "1" + "}" * 600
+    error = refused(write_header(tmp_path / "x.safetensors", (place % nested).encode()))
+    assert error.message == "invalid header" and "nested deeper" in str(error.found)
+
+
 @pytest.mark.parametrize("size", range(8))
 def test_file_shorter_than_a_length(tmp_path, size):
     (tmp_path / "x.safetensors").write_bytes(bytes(size))
