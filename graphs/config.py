@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nextn.graphs.config_parse import FieldReader, is_integer, read_json_object
+from nextn.graphs.config_parse import LARGEST_EXPERTS, FieldReader, is_integer, read_json_object
 from nextn.graphs.config_rope import RopeScaling, Rotary, read_rotary, read_theta, read_yarn
 from nextn.runtime.contract.blocks import MAX_EOS
 from nextn.runtime.contract.errors import ArtifactError
@@ -293,6 +293,9 @@ def _check_consistency(config: ModelConfig, reader: FieldReader) -> None:
     if config.num_experts_per_tok > config.n_routed_experts:
         expected = f"at most {config.n_routed_experts} experts"
         reader.refuse("num_experts_per_tok", expected, config.num_experts_per_tok)
+    if config.num_layers * config.n_routed_experts > LARGEST_EXPERTS:
+        expected = f"at most {LARGEST_EXPERTS} in all of the {config.num_layers} layers"
+        reader.refuse("n_routed_experts", expected, config.n_routed_experts)
     if config.num_hash_layers > config.num_layers:
         reader.refuse("num_hash_layers", f"at most {config.num_layers} layers", config.num_hash_layers)
     if len(config.eos_token_ids) > MAX_EOS:

@@ -23,6 +23,8 @@ LARGEST_COUNTS: Mapping[str, int] = {
     "n_shared_experts": 64,
     "num_experts_per_tok": 512,
     "num_attention_heads": 4096,
+    "head_dim": 65536,
+    "index_head_dim": 65536,
     "o_groups": 4096,
     "index_n_heads": 4096,
     "num_nextn_predict_layers": 64,
@@ -30,8 +32,13 @@ LARGEST_COUNTS: Mapping[str, int] = {
     "hc_sinkhorn_iters": 1000,
 }
 """Bounds on the integers that count tensors, graph nodes or passes, so that no config can make a loop without
-end. The releases have at most 61 layers, 384 experts (6 chosen, 1 shared), 128 heads, 16 groups, 64 index
-heads, 4 streams and 20 passes; the CPU kernel of the mixing matrices holds 8 streams."""
+end, and on widths of tables that planning computes. The releases have at most 61 layers, 384 experts (6
+chosen, 1 shared), 128 heads of 512, 16 groups, 64 index heads of 128, 4 streams and 20 passes; the CPU kernel
+of the mixing matrices holds 8 streams."""
+
+LARGEST_EXPERTS = 128 * 1024
+"""Bound on the routed experts of all layers: each has three matrices, which planning and opening go through
+one by one. The largest release has 23 424."""
 
 LARGEST_SCHEDULE = 2 * LARGEST_COUNTS["num_hidden_layers"]
 """Bound on entries of an array with one entry per layer, draft layers included."""

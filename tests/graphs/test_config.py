@@ -303,7 +303,7 @@ def test_canonical_form_returns_the_same_config(raw):
 @pytest.mark.parametrize(
     "key",
     """num_hidden_layers num_hash_layers n_routed_experts n_shared_experts num_experts_per_tok
-    num_attention_heads o_groups index_n_heads hc_mult hc_sinkhorn_iters""".split(),
+    num_attention_heads o_groups index_n_heads head_dim index_head_dim hc_mult hc_sinkhorn_iters""".split(),
 )
 def test_absurd_counts_are_refused_at_once(key):
     """Each counts tensors, graph nodes or passes: a loop over two thousand million of them never ends."""
@@ -313,6 +313,13 @@ def test_absurd_counts_are_refused_at_once(key):
     if key in canonical:
         with pytest.raises(ArtifactError, match=key):
             ModelConfig.from_dict(canonical | {key: 2**31 - 1})
+
+
+def test_absurdly_many_experts_in_all_are_refused():
+    """Either count alone is allowed; together they are matrices to enumerate for minutes."""
+    many = {"num_hidden_layers": 1024, "compress_ratios": [4] * 1024, "n_routed_experts": 8192}
+    error = refused(flash_config() | many)
+    assert (error.key, error.found) == ("n_routed_experts", "8192")
 
 
 @pytest.mark.parametrize("key", ["compress_ratios", "layer_types", "mlp_layer_types"])
