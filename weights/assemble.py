@@ -66,7 +66,7 @@ class WeightReader:
                 if self._weight.role == "index":
                     _check_expert_range(piece, encoded.data, experts)
                 yield piece
-            self.sources += [self._checkpoint.source_record(*source) for source in reader.sources]
+            self.sources += [self._checkpoint.source_record(part.name, *source) for source in reader.sources]
 
 
 def tensor_bytes(tensor: Tensor) -> memoryview:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from nextn.graphs.config import ModelConfig, read_model_config
 from nextn.runtime.contract.errors import CheckpointError
-from nextn.weights.drafts import DRAFT_PREFIX, Draft, classify_draft, refuse_other_architectures
+from nextn.weights.drafts import (
+    Draft,
+    classify_draft,
+    damaged_draft,
+    refuse_other_architectures,
+    refuse_other_config,
+)
 from nextn.weights.encoded_tensors import EncodedTensor, TensorEncoder
-from nextn.weights.layout import Layout, detect_layout
-from nextn.weights.packed import NEXTN_PREFIX, iterate_packed_weights
+from nextn.weights.layout import Layout, LayoutPart, detect_layout
+from nextn.weights.original_names import is_draft_name
+from nextn.weights.packed import PackedWeight, iterate_packed_weights, nextn_weights
 from nextn.weights.quantisation_metadata import QuantisationMetadata
 from nextn.weights.shards import Shards, read_shards
 from nextn.weights.stored_tensors import StoredTensor, by_original_name
@@ -39,52 +46,51 @@ class Checkpoint:
         return self.draft.kind == "nextn"
 
     @classmethod
-    def open(cls, folder: Path | str, draft_folder: Path | str | None = None) -> Checkpoint:
+    def open(
+        cls, folder: Path | str, draft_folder: Path | str | None = None, *, draft_needed: bool = True
+    ) -> Checkpoint:
         """Open and validate a checkpoint folder; reads JSON and headers only.
 
         Args:
             folder: the Target, and NextN if it is there.
             draft_folder: a folder whose `mtp.*` tensors are used instead of those of `folder`.
+            draft_needed: without, a damaged draft in `folder` is a warning and the Target is used alone.
 
         Raises:
             CheckpointError: the config, a header or the index is invalid; a tensor is missing, unknown,
-                mis-shaped or stored in a way that is none of the published ones.
+                mis-shaped or stored in a way that is none of the published ones; the draft folder holds no
+                NextN layer or one of another architecture.
         """
         source = _Source(Path(folder))
         refuse_other_architectures(source.shards.tensors)
         config, warnings = read_model_config(source.folder)
-        stored = by_original_name(source.shards.tensors, config.n_routed_experts)
-        draft_source, draft_stored = source, _draft_part(stored)
+        draft_source = source
         if draft_folder is not None:
-            draft_source = _Source(Path(draft_folder))
-            draft_stored = _draft_part(by_original_name(draft_source.shards.tensors, config.n_routed_experts))
-        draft = classify_draft(draft_stored)
+            draft_source = _Source(Path(draft_folder), wanted=is_draft_name)
+            refuse_other_config(config, draft_source.folder)
+        target = source.tensors(config, draft=False)
+        encoded = _encode(iterate_packed_weights(config, with_nextn=False), source, target)
+        try:
+            draft, draft_encoded = _read_draft(config, draft_source)
+        except CheckpointError as error:
+            if draft_needed or draft_folder is not None:
+                raise
+            draft, draft_encoded = damaged_draft(error), {}
         if draft_folder is not None:
             draft.require_nextn(draft_source.folder)
-        elif draft.kind != "nextn" and (draft_stored or config.num_nextn_predict_layers):
-            warnings.append(
-                f"{folder}: {draft.found}, whatever config.json counts; it cannot be drafted with"
-            )
-        elif config.num_nextn_predict_layers > 1:
-            warnings.append(
-                f"{folder}: config.json counts {config.num_nextn_predict_layers} NextN layers, the tensors "
-                "hold one, which is used"
-            )
-        target_stored = {name: item for name, item in stored.items() if not name.startswith(DRAFT_PREFIX)}
-        tensors = _encode(
-            config, source, target_stored, draft_source, draft_stored if draft.kind == "nextn" else {}
-        )
-        warnings += source.shards.warnings
-        if draft_source is not source:
-            warnings += draft_source.shards.warnings
+        warnings += _draft_warnings(source.folder, config, draft)
+        for origin in dict.fromkeys((source, draft_source)):
+            warnings += origin.shards.warnings
         return cls(
             folder=source.folder,
             draft_folder=None if draft_source is source else draft_source.folder,
             config=config,
-            layout=detect_layout(source.shards.tensors, tensors, source.metadata),
+            layout=detect_layout(
+                source.part(encoded, draft=False), draft_source.part(draft_encoded, draft=True)
+            ),
             draft=draft,
-            tensors=tensors,
-            warnings=tuple(warnings),
+            tensors=encoded | draft_encoded,
+            warnings=tuple(dict.fromkeys(warnings)),
         )
 
     def require_nextn(self, steps: int) -> None:
@@ -92,12 +98,18 @@ class Checkpoint:
         if steps >= 1:
             self.draft.require_nextn(self.folder)
 
-    def source_record(self, stored: StoredTensor, sha256: str) -> tuple[str, str, str]:
+    def source_record(self, name: str, stored: StoredTensor, sha256: str) -> tuple[str, str, str]:
         """What a manifest says of a tensor on disk: file, name in it, SHA-256 of its bytes.
 
         Files are relative to the checkpoint; those of a separate draft folder are under `draft/`.
+
+        Args:
+            name: the original name of the tensor it belongs to, which tells the folder: one may lie in the
+                other, or be the other.
+            stored: the tensor on disk.
+            sha256: of its bytes.
         """
-        if self.draft_folder is not None and stored.file.is_relative_to(self.draft_folder):
+        if self.draft_folder is not None and is_draft_name(name):
             file = Path("draft") / stored.file.relative_to(self.draft_folder)
         else:
             file = stored.file.relative_to(self.folder)
@@ -110,40 +122,61 @@ class Checkpoint:
             digest = hashlib.sha256()
             for data in stored.read(_HASH_PIECE_BYTES):
                 digest.update(data)
-            records.append(self.source_record(stored, digest.hexdigest()))
+            records.append(self.source_record(name, stored, digest.hexdigest()))
         return records
 
 
 class _Source:
-    """One folder of tensors and what it says about their quantisation."""
+    """One folder of tensors and what it says about their quantisation.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: with or without a config.
+        wanted: see `read_shards`.
+    """
+
+    def __init__(self, folder: Path, wanted: Callable[[str], bool] | None = None) -> None:
         if not folder.is_dir():
             raise CheckpointError("no such checkpoint folder", file=folder)
         self.folder = folder
-        self.shards: Shards = read_shards(folder)
+        self.shards: Shards = read_shards(folder, wanted)
         self.metadata = QuantisationMetadata.read(folder)
 
+    def tensors(self, config: ModelConfig, draft: bool) -> dict[str, StoredTensor]:
+        """Those of the draft, or all others, by original name."""
+        found = {name: item for name, item in self.shards.tensors.items() if is_draft_name(name) == draft}
+        return by_original_name(found, config.n_routed_experts)
 
-def _draft_part(stored: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
-    return {name: item for name, item in stored.items() if name.startswith(DRAFT_PREFIX)}
+    def part(self, encoded: Mapping[str, EncodedTensor], draft: bool) -> LayoutPart:
+        """What the layout of the draft, or of all else, is told from."""
+        names = [name for name in self.shards.tensors if is_draft_name(name) == draft]
+        return LayoutPart(names, list(encoded.values()), self.metadata)
+
+
+def _read_draft(config: ModelConfig, source: _Source) -> tuple[Draft, dict[str, EncodedTensor]]:
+    """The draft, and its tensors if it is a NextN layer."""
+    stored = source.tensors(config, draft=True)
+    draft = classify_draft(stored)
+    if draft.kind != "nextn":
+        return draft, {}
+    return draft, _encode(nextn_weights(config), source, stored)
+
+
+def _draft_warnings(folder: Path, config: ModelConfig, draft: Draft) -> list[str]:
+    counted = config.num_nextn_predict_layers
+    if draft.kind == "nextn":
+        if counted <= 1:
+            return []
+        return [f"{folder}: config.json counts {counted} NextN layers, the tensors hold one, which is used"]
+    if draft.kind == "none" and not counted:
+        return []
+    return [f"{folder}: {draft.found}, whatever config.json counts; it cannot be drafted with"]
 
 
 def _encode(
-    config: ModelConfig,
-    target: _Source,
-    target_stored: Mapping[str, StoredTensor],
-    draft: _Source,
-    draft_stored: Mapping[str, StoredTensor],
+    weights: Iterable[PackedWeight], source: _Source, stored: Mapping[str, StoredTensor]
 ) -> dict[str, EncodedTensor]:
-    """Every tensor the architecture has, each found exactly once, and nothing else."""
-    target_encoder = TensorEncoder(target_stored, target.metadata, target.shards.origin)
-    draft_encoder = TensorEncoder(draft_stored, draft.metadata, draft.shards.origin)
-    tensors: dict[str, EncodedTensor] = {}
-    for weight in iterate_packed_weights(config, with_nextn=bool(draft_stored)):
-        encoder = draft_encoder if weight.name.startswith(NEXTN_PREFIX) else target_encoder
-        for part in weight.parts:
-            tensors[part.name] = encoder.encode(weight, part)
-    target_encoder.refuse_unused()
-    draft_encoder.refuse_unused()
+    """Every tensor that `weights` come from, each found exactly once, and nothing else."""
+    encoder = TensorEncoder(stored, source.metadata, source.shards.origin)
+    tensors = {part.name: encoder.encode(weight, part) for weight in weights for part in weight.parts}
+    encoder.refuse_unused()
     return tensors

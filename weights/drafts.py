@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from nextn.graphs.config import ModelConfig, read_model_config
 from nextn.runtime.contract.errors import CheckpointError
 from nextn.weights.packed import NEXTN_PREFIX
 from nextn.weights.shards import ShardTensor
 
-DraftKind = Literal["nextn", "none", "dspark", "several", "foreign"]
-
-DRAFT_PREFIX = "mtp."
+DraftKind = Literal["nextn", "none", "dspark", "several", "foreign", "damaged"]
 
 _DSPARK_MODULES = frozenset({"main_proj", "main_norm", "markov_head", "confidence_head"})
 
 # What makes an MTP block the NextN layer of DeepSeek-V4: it norms the embedding before fusing it.
 _FUSION_NORM = f"{NEXTN_PREFIX}enorm.weight"
+
+_NEXTN_FIELDS = (
+    "vocab_size",
+    "hidden_size",
+    "hc_mult",
+    "hc_sinkhorn_iters",
+    "hc_eps",
+    "rms_norm_eps",
+    "num_attention_heads",
+    "head_dim",
+    "qk_rope_head_dim",
+    "rope_theta",
+    "q_lora_rank",
+    "o_groups",
+    "o_lora_rank",
+    "sliding_window",
+    "moe_intermediate_size",
+    "n_routed_experts",
+    "n_shared_experts",
+    "num_experts_per_tok",
+    "routed_scaling_factor",
+    "norm_topk_prob",
+    "swiglu_limit",
+)
+"""What NextN is computed from: one score-routed layer of ratio 0, with neither YaRN nor an indexer."""
 
 _INSTEAD = (
     "use --speculative-num-steps 0 for plain decoding, or --speculative-draft-model-path with a folder that "
@@ -47,8 +72,8 @@ class Draft:
 
 
 def classify_draft(names: Iterable[str]) -> Draft:
-    """The draft among tensors with these original names."""
-    draft = [name for name in names if name.startswith(DRAFT_PREFIX)]
+    """The draft whose tensors have these original names."""
+    draft = list(names)
     if not draft:
         return Draft("none", None, "the checkpoint has no NextN layer: it has no mtp.* tensors")
     for name in draft:
@@ -60,6 +85,33 @@ def classify_draft(names: Iterable[str]) -> Draft:
     if _FUSION_NORM not in draft:
         return Draft("foreign", draft[0], f"the mtp.0 block is not a NextN layer: it has no {_FUSION_NORM}")
     return Draft("nextn", _FUSION_NORM, "one NextN layer")
+
+
+def damaged_draft(fault: CheckpointError) -> Draft:
+    """A draft that cannot be read, which plain decoding need not care about."""
+    return Draft("damaged", fault.key, f"the NextN layer cannot be used: {fault.message}, {fault.key}")
+
+
+def refuse_other_config(target: ModelConfig, folder: Path) -> None:
+    """Raise if the `config.json` of a draft folder is unusable or gives NextN other values than the Target's.
+
+    Graphs compute NextN with the Target's. A folder without a config holds tensors alone, whose shapes are
+    compared.
+    """
+    file = folder / "config.json"
+    if not os.path.lexists(file):
+        return
+    draft, _ = read_model_config(file)
+    for key in _NEXTN_FIELDS:
+        expected, found = getattr(target, key), getattr(draft, key)
+        if expected != found:
+            raise CheckpointError(
+                "the draft was made for another Target",
+                file=file,
+                key=key,
+                expected=f"{expected} as in the checkpoint's config.json",
+                found=found,
+            )
 
 
 def refuse_other_architectures(tensors: Mapping[str, ShardTensor]) -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from nextn.weights.dequantise import Encoding
 from nextn.weights.encoded_tensors import EncodedTensor
 from nextn.weights.quantisation_metadata import DESCRIPTION_FILE, QuantisationMetadata
 
-_NAMINGS = (
-    ("Hugging Face names", ".self_attn."),
-    ("Hugging Face default-save names", "embed_tokens."),
-    ("Hugging Face default-save names", "hc_head.hc_"),
-)
+_FORMS: Mapping[Encoding, str] = {
+    "int8_row": "int8 with a scale per row",
+    "fp8_block": "fp8 with 128 x 128 blocks",
+    "mxfp4": "mxfp4 in groups of 32",
+}
 
 
 @dataclass(frozen=True)
@@ -29,40 +30,74 @@ class Layout:
         return f"{self.name} (has {self.evidence}); {self.storage} ({self.storage_evidence})"
 
 
-def detect_layout(
-    disk_names: Collection[str], tensors: Mapping[str, EncodedTensor], metadata: QuantisationMetadata
-) -> Layout:
-    """The form of a checkpoint whose tensors have been found and encoded."""
-    return Layout(*_naming(disk_names), *_storage(tensors, metadata))
+@dataclass(frozen=True)
+class LayoutPart:
+    """The Target or the draft of a checkpoint, from the folder it comes from."""
+
+    disk_names: Sequence[str]
+    tensors: Sequence[EncodedTensor]
+    metadata: QuantisationMetadata
 
 
-def _naming(names: Collection[str]) -> tuple[str, str]:
-    for naming, sign in _NAMINGS:
-        for name in names:
-            if sign in name:
-                return naming, name
-    for name in names:
-        if name.startswith("model."):
-            return "original names with a model. prefix", name
-    telling = (name for name in names if ".attn." in name)
-    return "original names", next(telling, next(iter(names), "no tensors"))
+def detect_layout(target: LayoutPart, draft: LayoutPart) -> Layout:
+    """The form of a checkpoint whose tensors have been found and encoded; `draft` has none without NextN."""
+    name, name_evidence = _naming(target.disk_names)
+    storage, storage_evidence = _storage(target)
+    if draft.tensors:
+        draft_name, draft_name_evidence = _naming(draft.disk_names)
+        if draft_name != name:
+            name, name_evidence = f"{name}, draft in {draft_name}", f"{name_evidence}; {draft_name_evidence}"
+        draft_storage, draft_evidence = _storage(draft)
+        if draft_storage != storage:
+            storage = f"{storage}; draft {draft_storage}"
+        storage_evidence = f"Target {storage_evidence}; draft {draft_evidence}"
+    return Layout(name, name_evidence, storage, storage_evidence)
 
 
-def _storage(tensors: Mapping[str, EncodedTensor], metadata: QuantisationMetadata) -> tuple[str, str]:
-    first = {tensor.encoding: tensor for tensor in reversed(list(tensors.values()))}
-    counts = Counter(tensor.encoding for tensor in tensors.values())
-    if metadata.types is not None:
-        return "ModelSlim W8A8", f"{DESCRIPTION_FILE}, {counts['int8_row']} int8 matrices"
-    if "int8_row" in first:
-        method = f"{metadata.method} " if metadata.method else ""
-        return f"{method}int8 with a scale per row", _shown(first["int8_row"])
-    forms = {"fp8_block": "fp8 with 128 x 128 blocks", "mxfp4": "mxfp4 in groups of 32"}
-    found = [encoding for encoding in forms if encoding in first]
-    if found:
-        examples = ", ".join(_shown(first[encoding]) for encoding in first if encoding in found)
-        return " and ".join(forms[encoding] for encoding in found), examples
-    dtypes = Counter(tensor.data.dtype for tensor in tensors.values())
-    return "not quantised", ", ".join(f"{count} {dtype}" for dtype, count in dtypes.most_common())
+def _naming(names: Sequence[str]) -> tuple[str, str]:
+    native = _first(names, lambda name: ".self_attn." in name)
+    saved = _first(names, lambda name: "embed_tokens." in name or "hc_head.hc_" in name)
+    original = _first(names, lambda name: ".attn." in name)
+    if native and original:
+        return "mixed names", f"{native} and {original}"
+    if native or saved:
+        return ("Hugging Face names", native) if native else ("Hugging Face default-save names", str(saved))
+    prefixed = _first(names, lambda name: name.startswith("model."))
+    bare = _first(names, lambda name: not name.startswith("model."))
+    if prefixed and bare:
+        return "mixed names", f"{prefixed} and {bare}"
+    if prefixed:
+        return "original names with a model. prefix", prefixed
+    return "original names", original or bare or "no tensors"
+
+
+def _first(names: Sequence[str], shows: Callable[[str], bool]) -> str | None:
+    return next((name for name in names if shows(name)), None)
+
+
+def _storage(part: LayoutPart) -> tuple[str, str]:
+    """The quantised forms there are, and every form with its count and an example."""
+    examples = {tensor.encoding: tensor for tensor in reversed(part.tensors)}
+    counts = Counter(tensor.encoding for tensor in part.tensors)
+    forms, evidence = [], []
+    for encoding, form in _FORMS.items():
+        if encoding not in examples:
+            continue
+        evidence.append(f"{counts[encoding]} {encoding}: {_shown(examples[encoding])}")
+        if encoding == "int8_row" and _is_described(part):
+            form = "ModelSlim W8A8"
+            evidence[-1] += f", {DESCRIPTION_FILE}"
+        elif encoding == "int8_row" and part.metadata.method:
+            form = f"{part.metadata.method} {form}"
+        forms.append(form)
+    plain = Counter(tensor.data.dtype for tensor in part.tensors if tensor.encoding == "plain")
+    evidence += [f"{count} {dtype}" for dtype, count in plain.most_common()]
+    return " and ".join(forms) or "not quantised", ", ".join(evidence)
+
+
+def _is_described(part: LayoutPart) -> bool:
+    types = part.metadata.types or {}
+    return any(tensor.encoding == "int8_row" and tensor.data.name in types for tensor in part.tensors)
 
 
 def _shown(tensor: EncodedTensor) -> str:

@@ -97,6 +97,11 @@ def original_name(name: str) -> str:
     return layer["prefix"] + renamed
 
 
+def is_draft_name(name: str) -> bool:
+    """Whether a tensor of this name on disk belongs to the draft; all layouts call it `mtp`."""
+    return name.removeprefix("model.").startswith("mtp.")
+
+
 def stacked_experts(name: str) -> StackedExperts | None:
     """What a stacked expert tensor holds; None for every other name."""
     layer = _LAYER.fullmatch(name.removeprefix("model."))

@@ -147,7 +147,7 @@ class _Quantised:
         for part in self._weight.parts:
             reader = TensorReader(self._checkpoint.tensors[part.name], torch.float32)
             yield from reader.scales() if self._scales else reader.codes()
-            self.sources += [self._checkpoint.source_record(*source) for source in reader.sources]
+            self.sources += [self._checkpoint.source_record(part.name, *source) for source in reader.sources]
 
 
 class _Constant:

@@ -66,7 +66,7 @@ def iterate_packed_weights(config: ModelConfig, with_nextn: bool) -> Iterator[Pa
     for index, ratio in enumerate(config.compress_ratios):
         yield from _layer(f"layers.{index}.", config, ratio, hash_routed=index < config.num_hash_layers)
     if with_nextn:
-        yield from _nextn(config)
+        yield from nextn_weights(config)
 
 
 def _single(name: str, role: Role, shape: tuple[int, ...]) -> PackedWeight:
@@ -79,7 +79,8 @@ def _stream_head(prefix: str, config: ModelConfig) -> Iterator[PackedWeight]:
     yield _single(f"{prefix}hc_head_scale", "float32", (1,))
 
 
-def _nextn(config: ModelConfig) -> Iterator[PackedWeight]:
+def nextn_weights(config: ModelConfig) -> Iterator[PackedWeight]:
+    """The NextN layer alone, `mtp.0.*`."""
     hidden = config.hidden_size
     for name in ("e_proj", "h_proj"):
         yield _single(f"{NEXTN_PREFIX}{name}.weight", "matrix", (hidden, hidden))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ DESCRIPTION_FILE = "quant_model_description.json"
 
 _ENCODING_OF_TYPE: Mapping[str, Encoding] = {"FLOAT": "plain", "W8A8_DYNAMIC": "int8_row"}
 
-_ROTATION_KEY = "quarot"
+_ROTATION = "quarot"
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class QuantisationMetadata:
             CheckpointError: a file that is there is not a JSON object, or the weights are rotated.
         """
         file = folder / DESCRIPTION_FILE
-        types = read_json_object(file) if file.exists() else None
+        # A link to nowhere is a description that was not downloaded, not the absence of one.
+        types = read_json_object(file) if os.path.lexists(file) else None
         if types is not None:
             _refuse_rotation(file, types)
         config = folder / "config.json"
@@ -77,7 +79,7 @@ class QuantisationMetadata:
 
 
 def _refuse_rotation(file: Path, description: Mapping[str, object]) -> None:
-    key = _rotation_key(description)
+    key = _rotation(description.items(), "")
     if key is not None:
         raise CheckpointError(
             "the weights are rotated (QuaRot), so stream mixing and norms no longer mean what the graphs "
@@ -87,14 +89,24 @@ def _refuse_rotation(file: Path, description: Mapping[str, object]) -> None:
         )
 
 
-def _rotation_key(description: Mapping[str, object], path: str = "") -> str | None:
-    """The path of the first key that speaks of a rotation and is not switched off."""
-    for name, value in description.items():
-        here = f"{path}{name}"
-        if _ROTATION_KEY in name.lower() and value not in (None, False, "", "FLOAT"):
-            return here
-        if isinstance(value, dict):
-            found = _rotation_key(value, f"{here}.")
+def _rotation(items: Iterable[tuple[object, object]], path: str) -> str | None:
+    """The path of the first key or text that speaks of a rotation and is not switched off."""
+    for name, value in items:
+        here = f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}".removeprefix(".")
+        if _ROTATION in str(name).lower():
+            if _is_on(value):
+                return here
+        elif isinstance(value, str):
+            if _ROTATION in value.lower():
+                return here
+        elif isinstance(value, dict | list):
+            found = _rotation(value.items() if isinstance(value, dict) else enumerate(value), here)
             if found is not None:
                 return found
     return None
+
+
+def _is_on(value: object) -> bool:
+    if isinstance(value, dict | list):
+        return any(_is_on(item) for item in (value.values() if isinstance(value, dict) else value))
+    return value not in (None, False, "", "FLOAT")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -31,10 +33,14 @@ class Shards:
     warnings: tuple[str, ...]
 
 
-def read_shards(folder: Path) -> Shards:
+def read_shards(folder: Path, wanted: Callable[[str], bool] | None = None) -> Shards:
     """Read and validate the header of every safetensors file that belongs to the checkpoint.
 
     An index decides which files belong; their headers decide which tensors exist.
+
+    Args:
+        folder: the checkpoint.
+        wanted: if given, and the index lists names it is true of, only their files are read.
 
     Raises:
         CheckpointError: no safetensors file, an index that names an absent shard or tensor, several files
@@ -46,6 +52,10 @@ def read_shards(folder: Path) -> Shards:
         only = {name: ShardTensor(file, entry) for name, entry in _read(folder, file).items()}
         return Shards(file, only, _unread_files(folder, {file.name}, file))
     listed = _read_weight_map(index)
+    belonging = set(listed.values())
+    chosen = {} if wanted is None else {name: shard for name, shard in listed.items() if wanted(name)}
+    if chosen:
+        listed = {name: shard for name, shard in listed.items() if shard in set(chosen.values())}
     tensors: dict[str, ShardTensor] = {}
     warnings: list[str] = []
     for shard_name in sorted(set(listed.values())):
@@ -66,7 +76,7 @@ def read_shards(folder: Path) -> Shards:
                 expected=f"as {index.name} says",
                 found="nothing",
             )
-    return Shards(index, tensors, (*warnings, *_unread_files(folder, set(listed.values()), index)))
+    return Shards(index, tensors, (*warnings, *_unread_files(folder, belonging, index)))
 
 
 def _unread_files(folder: Path, read: set[str], origin: Path) -> tuple[str, ...]:
@@ -86,7 +96,8 @@ def _add_shard(tensors: dict[str, ShardTensor], file: Path, found: dict[str, Ten
 
 def _find_index(folder: Path) -> Path | None:
     standard = folder / (SINGLE_FILE + ".index.json")
-    if standard.exists():
+    # A link to nowhere is an index that was not downloaded, not the absence of one.
+    if os.path.lexists(standard):
         return standard
     candidates = sorted(folder.glob(f"*{INDEX_SUFFIX}"))
     if len(candidates) > 1:

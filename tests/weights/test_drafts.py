@@ -168,6 +168,47 @@ def test_draft_folder_that_is_not_there(tmp_path, target):
         Checkpoint.open(target, tmp_path / "absent")
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("rms_norm_eps", 0.1), ("rope_theta", 123.0), ("num_experts_per_tok", 1)]
+)
+def test_draft_of_another_architecture(tmp_path, target, key, value):
+    """Its tensors fit, but the graphs would compute with the Target's values."""
+    folder = write_folder(tmp_path / "other", tiny_config() | {key: value}, draft_of(tiny_tensors()))
+    with pytest.raises(CheckpointError, match="made for another Target") as caught:
+        Checkpoint.open(target, folder)
+    assert (caught.value.key, caught.value.file) == (key, str(folder / "config.json"))
+
+
+def test_draft_folder_with_the_drafts_shard_alone(tmp_path, target):
+    """What a user fetches of a release is its index and the shard with `mtp.*`."""
+    tensors = tiny_tensors()
+    shards = {"one.safetensors": without_nextn(tensors), "two.safetensors": draft_of(tensors)}
+    folder = write_shards(tmp_path / "release", tiny_config(), shards)
+    (folder / "one.safetensors").unlink()
+    assert Checkpoint.open(target, folder).has_nextn
+
+
+def test_records_tell_a_draft_folder_that_holds_the_target(tmp_path):
+    tensors = tiny_tensors()
+    draft = write_folder(tmp_path, tiny_config(), tensors)
+    target = write_folder(tmp_path / "target", tiny_config(), without_nextn(tensors))
+    for checkpoint in (Checkpoint.open(target, draft), Checkpoint.open(draft, draft)):
+        files = [checkpoint.source_records(name)[0][0] for name in ("norm.weight", "mtp.0.enorm.weight")]
+        assert files == ["model.safetensors", "draft/model.safetensors"]
+
+
+def test_damaged_draft_that_is_not_needed(tmp_path, original):
+    """Plain decoding uses nothing of it."""
+    tensors = tiny_tensors()
+    del tensors["mtp.0.hnorm.weight"]
+    checkpoint = Checkpoint.open(write_folder(tmp_path, tiny_config(), tensors), draft_needed=False)
+    assert "missing tensor, mtp.0.hnorm.weight" in refused_to_draft(checkpoint).message
+    assert any("mtp.0.hnorm.weight" in warning for warning in checkpoint.warnings)
+    expected = plain_weights(Checkpoint.open(original))
+    for name, weight in plain_weights(checkpoint).items():
+        assert torch.equal(weight, expected[name])
+
+
 def test_unlisted_draft_beside_the_target_is_mentioned(tmp_path):
     """A sidecar that the index does not know is not read, but its name is said."""
     tensors = tiny_tensors()

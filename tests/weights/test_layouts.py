@@ -63,6 +63,14 @@ def test_stray_model_prefix(original, tmp_path):
     assert packed_bytes(folder, tmp_path / "b", with_nextn=True) == expected
 
 
+def test_two_namings_are_mixed(tmp_path):
+    tensors = tiny_tensors()
+    tensors["layers.0.self_attn.sinks"] = tensors.pop("layers.0.attn.attn_sink")
+    layout = Checkpoint.open(write_folder(tmp_path, tiny_config(), tensors)).layout
+    assert layout.name == "mixed names, draft in original names"
+    assert "layers.0.self_attn.sinks and " in layout.evidence
+
+
 def test_original_layout_is_named(original):
     checkpoint = Checkpoint.open(original)
     assert checkpoint.layout.name == "original names"

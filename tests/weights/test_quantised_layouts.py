@@ -112,6 +112,37 @@ def test_layout_says_why(tmp_path):
     assert "quant_model_description.json" in str(Checkpoint.open(source.folder).layout)
 
 
+def test_mixture_is_told_by_counts(tmp_path):
+    """fp8 dense matrices, int8 experts: neither is left out, and no description makes it ModelSlim."""
+    release, compressed = layouts.release(tiny_tensors())[0], layouts.compressed_tensors(tiny_tensors())[0]
+    experts = {name: tensor for name, tensor in compressed.items() if ".ffn.experts." in name}
+    mixed = {name: tensor for name, tensor in release.items() if name not in experts} | experts
+    folder = layouts.write_sharded(tmp_path, tiny_config(), mixed)
+    (folder / "quant_model_description.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="quantisation not supported"):
+        Checkpoint.open(folder)
+    (folder / "quant_model_description.json").unlink()
+    layout = Checkpoint.open(folder).layout
+    assert layout.storage == "int8 with a scale per row and fp8 with 128 x 128 blocks"
+    # Three layers of six experts with three matrices in the Target, one such layer in NextN.
+    target, draft = layout.storage_evidence.split("; draft ")
+    assert target.startswith("Target 54 int8_row: ") and draft.startswith("18 int8_row: ")
+    assert "fp8_block: layers.0.attn.wq_a.weight is F8_E4M3" in target
+
+
+def test_description_without_quantised_tensors_is_no_modelslim(tmp_path):
+    folder = write_folder(tmp_path, tiny_config(), tiny_tensors())
+    (folder / "quant_model_description.json").write_text("{}")
+    assert Checkpoint.open(folder).layout.storage == "not quantised"
+
+
+def test_draft_folder_of_another_form_is_told(tmp_path):
+    target = write_folder(tmp_path / "plain", tiny_config(), without_nextn(tiny_tensors()))
+    draft = written(tmp_path, "modelslim", tiny_config(), tiny_tensors()).folder
+    layout = Checkpoint.open(target, draft).layout
+    assert layout.storage == "not quantised; draft ModelSlim W8A8"
+
+
 def test_sources_name_codes_and_scales(tmp_path):
     source = written(tmp_path, "release", tiny_config(), tiny_tensors())
     checkpoint = Checkpoint.open(source.folder)
@@ -242,6 +273,8 @@ def test_damaged_modelslim_export_is_refused_by_name(tmp_path, change, message, 
         ({"optional": {"quarot": {"rotation_map": {"global": "quarot.safetensors"}}}}, "optional.quarot"),
         ({"optional.quarot": "rotations.safetensors"}, "optional.quarot"),
         ({"metadata": {"use_quarot": True}}, "metadata.use_quarot"),
+        ({"metadata": [{"quarot": True}]}, "metadata[0].quarot"),
+        ({"model_quant_type": "W8A8_DYNAMIC_QUAROT"}, "model_quant_type"),
     ],
 )
 def test_rotated_export_is_refused(tmp_path, metadata, key):
@@ -250,9 +283,12 @@ def test_rotated_export_is_refused(tmp_path, metadata, key):
     assert error.key == key
 
 
-def test_rotation_that_is_off_is_no_rotation(tmp_path):
+@pytest.mark.parametrize(
+    "metadata", [{"use_quarot": False}, {"quarot": {"enabled": False, "maps": []}}, {"quarot": {}}], ids=str
+)
+def test_rotation_that_is_off_is_no_rotation(tmp_path, metadata):
     tensors, _, description = layouts.modelslim(tiny_tensors())
-    description |= {"metadata": {"use_quarot": False}}
+    description |= {"metadata": metadata}
     folder = layouts.write_modelslim(tmp_path, tiny_config(), tensors, description)
     assert Checkpoint.open(folder).has_nextn
 

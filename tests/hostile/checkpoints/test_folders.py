@@ -178,6 +178,15 @@ def test_key_given_twice(folder, name, key):
     assert (error.message, error.file, error.key) == ("invalid JSON", str(folder / name), key)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors.index.json", "quant_model_description.json"])
+def test_file_that_was_not_downloaded_is_not_absent(folder, name):
+    """A cache fills a folder with links; one to nowhere says that the file belongs to the checkpoint."""
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to("blob-that-is-not-there")
+    error = refused(folder)
+    assert (error.message, error.file) == ("cannot read file", str(folder / name))
+
+
 def test_config_value_nested_as_deep_as_json_parses(folder):
     """It parses; showing it in an error would exhaust the stack."""
     text = json.dumps(tiny_config() | {"hidden_size": None})
