@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -88,7 +89,9 @@ def _source(options: CompileOptions) -> tuple[Checkpoint | None, ModelConfig]:
 def _opened(options: CompileOptions) -> Checkpoint:
     """The checkpoint, after saying what is odd about it."""
     assert options.checkpoint is not None
-    checkpoint = Checkpoint.open(checkpoint_folder(options.checkpoint), options.draft_folder)
+    checkpoint = Checkpoint.open(
+        checkpoint_folder(options.checkpoint), options.draft_folder, draft_needed=options.num_steps > 0
+    )
     for warning in checkpoint.warnings:
         warn(warning)
     if (stated := stated_form_warning(checkpoint)) is not None:
@@ -97,18 +100,23 @@ def _opened(options: CompileOptions) -> Checkpoint:
 
 
 def _look(checkpoint: Checkpoint, options: CompileOptions) -> None:
-    """What the checkpoint is, what of it is not finite, or both."""
+    """What the checkpoint is, what of it is not finite, or both; as JSON in one document."""
+    document: dict[str, Any] = {}
     if options.inspect:
         buildable = options if checkpoint.has_nextn else replace(options, num_steps=0)
         shape = buildable.session_shape(checkpoint.config)
         plan = make_plan(shape, _compile_jobs(shape, options.jobs))
         found = inspect_checkpoint(checkpoint, shape)
-        if options.json:
-            print(json.dumps(found.to_dict(plan), indent=1))
-        else:
+        document |= found.to_dict(plan)
+        if not options.json:
             _print_rich(lambda console: print_inspection(found, plan, console))
-    if options.check_finite:
-        check_finite(checkpoint, Progress(), options.json)
+    report = check_finite(checkpoint, Progress()) if options.check_finite else None
+    if options.json:
+        print(json.dumps(document | (report.to_dict() if report else {}), indent=1))
+    elif report is not None:
+        report.print()
+    if report is not None:
+        report.require_finite()
 
 
 def _show_plan(

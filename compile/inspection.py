@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from math import prod
+from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
@@ -146,13 +147,14 @@ def _nextn_parameters(config: ModelConfig) -> int:
 
 
 def _bytes_by_dtype(checkpoint: Checkpoint) -> dict[str, StoredBytes]:
-    counts: Counter[str] = Counter()
+    # The matrices of a stacked tensor are named after it, `name[expert][matrix]`.
+    found: dict[str, set[tuple[Path, str]]] = {}
     sizes: Counter[str] = Counter()
     for tensor in checkpoint.tensors.values():
         for stored in tensor.stored:
-            counts[stored.dtype] += 1
+            found.setdefault(stored.dtype, set()).add((stored.file, stored.name.partition("[")[0]))
             sizes[stored.dtype] += stored.nbytes
-    return {dtype: StoredBytes(counts[dtype], size) for dtype, size in sizes.most_common()}
+    return {dtype: StoredBytes(len(found[dtype]), size) for dtype, size in sizes.most_common()}
 
 
 def _state_bytes(shape: SessionShape) -> int:

@@ -114,6 +114,7 @@ def _check_source(arguments: argparse.Namespace) -> None:
     """One source, and something to do with it that the source is enough for."""
     plan_only = arguments.dry_run or arguments.trace_only
     look_only = arguments.inspect or arguments.check_finite
+    _check_looking(arguments)
     if arguments.config_only is None:
         if not arguments.checkpoint:
             raise UsageError("name a checkpoint folder, or `demo` for the bundled one")
@@ -128,6 +129,21 @@ def _check_source(arguments: argparse.Namespace) -> None:
         raise UsageError("--config-only has no tensors to look at: name a checkpoint folder")
     if not plan_only:
         raise UsageError("--config-only has no weights to compile: add --dry-run or --trace-only")
+
+
+def _check_looking(arguments: argparse.Namespace) -> None:
+    """A flag that would do nothing is refused: what was meant by it is not what happens."""
+    used = [
+        flag for flag in ("--inspect", "--check-finite", "--trace-only") if getattr(arguments, _field(flag))
+    ]
+    idle = ["--dry-run"] if used == ["--trace-only"] else ["--dry-run", "--trace-only", "--output", "--force"]
+    for flag in idle if used else []:
+        if flag not in used[:1] and getattr(arguments, _field(flag)):
+            raise UsageError(f"{used[0]} only looks: {flag} would do nothing", expected="one of them")
+
+
+def _field(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
 
 
 def _check_weights_as(weights_as: str | None, dtype: str) -> None:

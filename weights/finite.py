@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from nextn.weights.checkpoint import Checkpoint
-from nextn.weights.tensor_reader import TensorReader
+from nextn.weights.tensor_reader import ScaleNotFinite, TensorReader
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,21 @@ def find_not_finite(
     """Reads and dequantises everything once; yields the tensors at fault.
 
     Raises:
-        CheckpointError: a file cannot be read, or a scale is not a number.
+        CheckpointError: a file cannot be read, or a quantisation is asymmetric.
     """
     total = sum(tensor.data.nbytes for tensor in checkpoint.tensors.values())
     done = 0
     for name, tensor in checkpoint.tensors.items():
         is_index = tensor.data.dtype.startswith("I") and tensor.encoding == "plain"
         nan = inf = 0
-        for piece in TensorReader(tensor, torch.int64 if is_index else torch.float32).pieces():
-            if not is_index and not bool(piece.isfinite().all()):
-                nan += int(piece.isnan().sum())
-                inf += int(piece.isinf().sum())
+        try:
+            for piece in TensorReader(tensor, torch.int64 if is_index else torch.float32).pieces():
+                if not is_index and not bool(piece.isfinite().all()):
+                    nan += int(piece.isnan().sum())
+                    inf += int(piece.isinf().sum())
+        except ScaleNotFinite as fault:
+            # Values without a scale are none; the other tensors are still to be looked at.
+            yield NotFinite(str(fault.file), str(fault.key), fault.nan, fault.inf)
         done += tensor.data.nbytes
         if progress is not None:
             progress(name, done, total)

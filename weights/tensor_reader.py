@@ -17,6 +17,17 @@ from nextn.weights.stored_tensors import StoredTensor
 _PLAIN_PIECE_BYTES = 4 * 1024 * 1024
 
 
+class ScaleNotFinite(CheckpointError):
+    """Scales with `nan` and `inf` values that are not numbers."""
+
+    def __init__(self, stored: StoredTensor, expected: str, found: str, nan: int, inf: int) -> None:
+        super().__init__(
+            "scale is not a number", file=stored.file, key=stored.name, expected=expected, found=found
+        )
+        self.nan = nan
+        self.inf = inf
+
+
 class TensorReader:
     """Reads `tensor` once, front to back.
 
@@ -90,22 +101,33 @@ class TensorReader:
         sources = [(stored, hashlib.sha256(data).hexdigest())]
         if stored.dtype == POWER_SCALES:
             codes = torch.frombuffer(data, dtype=torch.uint8).view(stored.shape)
-            _refuse_where(codes == SCALE_NAN, stored, "scale is not a number", f"a code below {SCALE_NAN}")
+            _refuse_not_finite(powers_of_two(codes), stored, f"a code below {SCALE_NAN}")
             return codes, sources
         scales = torch.frombuffer(data, dtype=FLOAT_DTYPES[stored.dtype]).float().view(-1, 1)
-        _refuse_where(~scales.isfinite(), stored, "scale is not a number", "a finite scale")
+        _refuse_not_finite(scales, stored, "a finite scale")
         if self._tensor.offsets is not None:
             zeros = self._tensor.offsets
             data = zeros.read_all()
             sources.append((zeros, hashlib.sha256(data).hexdigest()))
             offsets = torch.frombuffer(data, dtype=FLOAT_DTYPES[zeros.dtype])
-            _refuse_where(offsets != 0, zeros, "asymmetric quantisation is not supported", "zeros")
+            if (bad := offsets != 0).any():
+                raise CheckpointError(
+                    "asymmetric quantisation is not supported",
+                    file=zeros.file,
+                    key=zeros.name,
+                    expected="zeros",
+                    found=_first_of(bad),
+                )
         return scales, sources
 
 
-def _refuse_where(bad: Tensor, stored: StoredTensor, message: str, expected: str) -> None:
+def _refuse_not_finite(scales: Tensor, stored: StoredTensor, expected: str) -> None:
+    bad = ~scales.isfinite()
     if bad.any():
-        first = int(bad.reshape(-1).int().argmax())
-        raise CheckpointError(
-            message, file=stored.file, key=stored.name, expected=expected, found=f"element {first}"
+        raise ScaleNotFinite(
+            stored, expected, _first_of(bad), int(scales.isnan().sum()), int(scales.isinf().sum())
         )
+
+
+def _first_of(bad: Tensor) -> str:
+    return f"element {int(bad.reshape(-1).int().argmax())}"

@@ -134,3 +134,53 @@ def test_values_that_are_not_finite(
     assert err.splitlines()[-1].startswith("nextn-compile: error: weights that are not finite")
     assert main([str(folder), "--check-finite"]) == 3
     assert "layers.1.attn.attn_sink: 0 NaN, 4 Inf" in capsys.readouterr().out
+
+
+def test_scales_that_are_not_finite_do_not_end_the_search(
+    tensors: dict[str, torch.Tensor], tmp_path: Path, capsys: Capture
+) -> None:
+    """Also beside `--inspect`, whose JSON is the same one document."""
+    stored, _, description = layouts.modelslim(tensors)
+    stored["layers.1.attn.wq_a.weight_scale"][0] = math.nan
+    stored["layers.2.attn.wq_a.weight_scale"][1:3] = math.inf
+    stored["norm.weight"][3] = math.nan
+    folder = layouts.write_modelslim(tmp_path, CASES["tiny"].config, stored, description)
+    assert main([str(folder), "--inspect", "--check-finite", "--json"]) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert document["layout"] == "original names"
+    assert {item["tensor"]: (item["nan"], item["inf"]) for item in document["not_finite"]} == {
+        "norm.weight": (1, 0),
+        "layers.1.attn.wq_a.weight_scale": (1, 0),
+        "layers.2.attn.wq_a.weight_scale": (0, 2),
+    }
+
+
+def test_a_damaged_draft_does_not_block_plain_decoding(
+    tensors: dict[str, torch.Tensor], tmp_path: Path, capsys: Capture
+) -> None:
+    kept = {name: tensor for name, tensor in tensors.items() if name != "mtp.0.hnorm.weight"}
+    folder = str(write_checkpoint(tmp_path, CASES["tiny"].config, kept))
+    assert main([folder, "--dry-run"]) == 3
+    capsys.readouterr()
+    assert main([folder, "--dry-run", "--speculative-num-steps", "0"]) == 0
+    assert "warning" in (err := capsys.readouterr().err) and "mtp.0.hnorm.weight" in err
+
+
+def test_stacked_experts_are_counted_as_they_are_stored(
+    tensors: dict[str, torch.Tensor], tmp_path: Path, capsys: Capture
+) -> None:
+    stacked = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if not name.startswith(("mtp.", "layers.2.ffn.experts."))
+    }
+    experts = [
+        [tensors[f"layers.2.ffn.experts.{expert}.w{matrix}.weight"] for matrix in (1, 3)]
+        for expert in range(6)
+    ]
+    down = [tensors[f"layers.2.ffn.experts.{expert}.w2.weight"] for expert in range(6)]
+    stacked["model.layers.2.mlp.experts.gate_up_proj"] = torch.stack([torch.cat(pair) for pair in experts])
+    stacked["model.layers.2.mlp.experts.down_proj"] = torch.stack(down)
+    folder = write_checkpoint(tmp_path, CASES["tiny"].config, stacked)
+    found = inspected(capsys, str(folder))["bytes_by_dtype"]
+    assert sum(item["tensors"] for item in found.values()) == len(stacked)
