@@ -92,10 +92,10 @@ def _opened(options: CompileOptions) -> Checkpoint:
     checkpoint = Checkpoint.open(
         checkpoint_folder(options.checkpoint), options.draft_folder, draft_needed=options.num_steps > 0
     )
+    if (stated := stated_form_warning(checkpoint)) is not None:
+        checkpoint = replace(checkpoint, warnings=(*checkpoint.warnings, stated))
     for warning in checkpoint.warnings:
         warn(warning)
-    if (stated := stated_form_warning(checkpoint)) is not None:
-        warn(stated)
     return checkpoint
 
 

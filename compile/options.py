@@ -115,6 +115,9 @@ def _check_source(arguments: argparse.Namespace) -> None:
     plan_only = arguments.dry_run or arguments.trace_only
     look_only = arguments.inspect or arguments.check_finite
     _check_looking(arguments)
+    for flag in ("--config-only", "--speculative-draft-model-path"):
+        if getattr(arguments, _field(flag)) == "":
+            raise UsageError(f"{flag} is empty, which would mean the current folder")
     if arguments.config_only is None:
         if not arguments.checkpoint:
             raise UsageError("name a checkpoint folder, or `demo` for the bundled one")

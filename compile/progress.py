@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nextn.compile.cli import PROGRAM
+from nextn.runtime.contract.errors import one_line
 from nextn.runtime.contract.tool import say
 
 LINE_SECONDS = 10.0
@@ -100,4 +101,4 @@ def _duration(seconds: float) -> str:
 
 def warn(text: str) -> None:
     """One line about something the user should know but that stops nothing."""
-    say(f"{PROGRAM}: warning: {' '.join(text.split())}")
+    say(f"{PROGRAM}: warning: {one_line(text)}")

@@ -255,6 +255,11 @@ def _build(reader: FieldReader, derived: _Derived) -> ModelConfig:
 
 
 def _check_model_type(reader: FieldReader) -> None:
+    for key in ("text_config", "vision_config"):
+        if reader.has(key):
+            reader.refuse(
+                key, "nothing", reader.raw[key], "only text models are supported, of V4 and not later"
+            )
     found = reader.value("model_type", MODEL_TYPE)
     if found == MODEL_TYPE:
         return

@@ -102,7 +102,8 @@ class TensorEncoder:
         found = [scale for leaf in _SCALE_LEAVES if (scale := self._take(base + leaf)) is not None]
         if len(found) != 1:
             wanted = f"one of {' and '.join(base + leaf for leaf in _SCALE_LEAVES)}"
-            _refuse(data, "quantised tensor without its scale", wanted, [scale.name for scale in found])
+            names = " and ".join(scale.name for scale in found)
+            _refuse(data, "quantised tensor without its scale", wanted, names or "nothing")
         scales = found[0]
         rows, columns = part.shape
         if data.dtype == "F8_E4M3":

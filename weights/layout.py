@@ -17,6 +17,10 @@ _FORMS: Mapping[Encoding, str] = {
 }
 
 
+_INT8_METHODS = ("compressed-tensors",)
+"""Named beside the form; the fp8 of a config says nothing of int8 tensors."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """How tensors are named and stored, each with its evidence. For messages: tensors are read one by one."""
@@ -87,7 +91,7 @@ def _storage(part: LayoutPart) -> tuple[str, str]:
         if encoding == "int8_row" and _is_described(part):
             form = "ModelSlim W8A8"
             evidence[-1] += f", {DESCRIPTION_FILE}"
-        elif encoding == "int8_row" and part.metadata.method:
+        elif encoding == "int8_row" and part.metadata.method in _INT8_METHODS:
             form = f"{part.metadata.method} {form}"
         forms.append(form)
     plain = Counter(tensor.data.dtype for tensor in part.tensors if tensor.encoding == "plain")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +44,30 @@ class PackJournal:
         except OSError as error:
             raise ExecutionError(f"cannot write weights: {error.strerror}", file=self._path) from error
 
+    def _cut(self, size: int) -> None:
+        """Drops half a line, which the next entry must not be appended to."""
+        try:
+            os.truncate(self._path, size)
+        except OSError as error:
+            raise ExecutionError(f"cannot write weights: {error.strerror}", file=self._path) from error
+
     def _read(self) -> dict[str, Entry]:
         finished: dict[str, Entry] = {}
+        sound = 0
         try:
-            lines = self._path.read_text(encoding="utf-8").splitlines()
+            lines = self._path.read_bytes().splitlines(keepends=True)
             if not lines or json.loads(lines[0]) != {"made_from": self._made_from}:
                 return {}
+            sound = len(lines[0])
             for line in lines[1:]:
+                if not line.endswith(b"\n"):
+                    break
                 entry = json.loads(line)
                 finished[entry["name"]] = entry
+                sound += len(line)
         except (OSError, ValueError, KeyError, TypeError):
             # A line cut short is the last one; what came before it counts.
             pass
+        if finished:
+            self._cut(sound)
         return finished

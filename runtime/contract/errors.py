@@ -20,6 +20,12 @@ MAX_LINE = 4000
 """Characters of an error's line; what it quotes from a hostile input may be a megabyte long."""
 
 
+def one_line(text: str) -> str:
+    """`text` on one line; what a terminal would obey instead of show, such as an escape, is spelled out."""
+    line = " ".join(text.split())[:MAX_LINE]
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
+
+
 class NextnError(Exception):
     """A fault the user can act on; its text is one line and names file, key, expected, found."""
 
@@ -53,7 +59,7 @@ class NextnError(Exception):
             if value is not None
         ]
         text = self.message if not details else f"{self.message} ({', '.join(details)})"
-        return " ".join(text.split())[:MAX_LINE]
+        return one_line(text)
 
 
 class UsageError(NextnError):

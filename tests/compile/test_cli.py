@@ -62,7 +62,14 @@ def test_usage_faults(arguments: str, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    "arguments", [["", "--dry-run"], ["demo", "-o", ""], ["demo", "-o", "", "--dry-run"]]
+    "arguments",
+    [
+        ["", "--dry-run"],
+        ["demo", "-o", ""],
+        ["demo", "-o", "", "--dry-run"],
+        ["--config-only", "", "--dry-run"],
+        ["demo", "--dry-run", "--speculative-draft-model-path", ""],
+    ],
 )
 def test_empty_names_are_none(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """An empty path would mean the current folder."""

@@ -163,3 +163,5 @@ def test_tensors_decide_how_weights_are_stored(
     err = capsys.readouterr().err
     assert err.startswith(f"nextn-compile: warning: {folder / 'config.json'}: quantization_config says fp8, ")
     assert err.endswith("but the tensors are float32: taken as stored\n")
+    assert main([str(folder), "--inspect", "--json"]) == 0
+    assert "says fp8" in json.loads(capsys.readouterr().out)["warnings"][-1]

@@ -276,6 +276,15 @@ def test_other_model_types_are_refused_in_one_sentence(model_type, said):
     assert said in str(error)
 
 
+@pytest.mark.parametrize("key", ["text_config", "vision_config"])
+def test_a_config_of_several_models_is_refused_in_one_sentence(key):
+    """V4.1 keeps the text model's values in an object of its own."""
+    raw = flash_config() | {key: {}}
+    del raw["num_hidden_layers"]
+    error = refused(raw)
+    assert error.key == key and "only text models" in str(error)
+
+
 def test_unknown_keys_are_warned_about_and_dspark_keys_explained():
     """A DSpark config keeps `num_nextn_predict_layers` 1, so it decides nothing.
 

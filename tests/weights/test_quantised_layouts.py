@@ -117,7 +117,8 @@ def test_mixture_is_told_by_counts(tmp_path):
     release, compressed = layouts.release(tiny_tensors())[0], layouts.compressed_tensors(tiny_tensors())[0]
     experts = {name: tensor for name, tensor in compressed.items() if ".ffn.experts." in name}
     mixed = {name: tensor for name, tensor in release.items() if name not in experts} | experts
-    folder = layouts.write_sharded(tmp_path, tiny_config(), mixed)
+    config = tiny_config() | {"quantization_config": layouts.QUANTIZATION_CONFIG}
+    folder = layouts.write_sharded(tmp_path, config, mixed)
     (folder / "quant_model_description.json").write_text("{}")
     with pytest.raises(CheckpointError, match="quantisation not supported"):
         Checkpoint.open(folder)

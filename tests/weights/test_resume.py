@@ -13,6 +13,7 @@ import torch
 
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.weights import Checkpoint, load_packed, pack_weights, packed_weights
+from nextn.weights.pack_journal import PackJournal
 from nextn.weights.stored_tensors import StoredTensor
 from tests.oracles import published_layouts as layouts
 from tests.weights.folders import tiny_config, tiny_tensors, write_folder
@@ -117,6 +118,21 @@ def test_damaged_journal(folder, tmp_path, damage):
     pack(folder, tmp_path / "undisturbed")
     assert out.read_bytes() == (tmp_path / "undisturbed").read_bytes()
     assert not journal.exists()
+
+
+@pytest.mark.parametrize("cut", [20, 1])
+def test_entries_after_a_cut_line_count(tmp_path, cut):
+    """An entry appended to half a line would be lost to the interruption after next, and all behind it."""
+    file = tmp_path / "weights"
+    journal = PackJournal(file, "source")
+    for name in "ab":
+        journal.add({"name": name, "sha256": "0" * 64})
+    path = tmp_path / "weights.partial.journal"
+    path.write_bytes(path.read_bytes()[:-cut])
+    again = PackJournal(file, "source")
+    assert list(again.finished) == ["a"]
+    again.add({"name": "c"})
+    assert list(PackJournal(file, "source").finished) == ["a", "c"]
 
 
 def test_partial_file_of_another_dtype_is_not_used(folder, tmp_path):

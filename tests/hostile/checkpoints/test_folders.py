@@ -125,6 +125,8 @@ def test_newlines_in_names_stay_on_one_line(tmp_path):
         write_folder(tmp_path, tiny_config(), tiny_tensors() | {name: tiny_tensors()["norm.weight"]})
     )
     assert error.key == name
+    # A terminal obeys an escape.
+    assert "\x1b" not in str(error) and r"\x1b[31mname" in str(error)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
