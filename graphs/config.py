@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,7 +155,8 @@ def read_model_config(path: Path) -> tuple[ModelConfig, list[str]]:
     file = path / "config.json" if path.is_dir() else path
     config, warnings = parse_model_config(read_json_object(file), file)
     generation_file = file.with_name("generation_config.json")
-    if generation_file.exists():
+    # A link to nowhere is a file that was not downloaded; its EOS ids would be missed.
+    if os.path.lexists(generation_file):
         reader = FieldReader(read_json_object(generation_file), generation_file)
         eos = _merged(config.eos_token_ids, _eos_token_ids(reader, config.vocab_size))
         if len(eos) > MAX_EOS:

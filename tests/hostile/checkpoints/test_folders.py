@@ -180,7 +180,9 @@ def test_key_given_twice(folder, name, key):
     assert (error.message, error.file, error.key) == ("invalid JSON", str(folder / name), key)
 
 
-@pytest.mark.parametrize("name", ["model.safetensors.index.json", "quant_model_description.json"])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors.index.json", "quant_model_description.json", "generation_config.json"]
+)
 def test_file_that_was_not_downloaded_is_not_absent(folder, name):
     """A cache fills a folder with links; one to nowhere says that the file belongs to the checkpoint."""
     (folder / name).unlink(missing_ok=True)
