@@ -14,12 +14,13 @@ import torch
 from nextn.compile.cli import main as nextn_compile
 from nextn.runtime.contract.errors import ExitCode
 from tests.oracles.case_oracle import make_oracle
+from tests.oracles.published_layouts import write_layout
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 from tests.rounds.product import Product
 
 REPOSITORY = Path(__file__).parents[1]
 
-GRAPH_BUDGET = 24
+GRAPH_BUDGET = 22
 """Compiled graphs that `make test` may need; each takes most of a minute when nothing is cached."""
 
 
@@ -30,7 +31,10 @@ def pytest_configure() -> None:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A checkpoint, `demo` or the name of a shape case, and the options it is compiled with."""
+    """A checkpoint and the options it is compiled with.
+
+    The checkpoint is `demo`, the name of a shape case, or `CASE as LAYOUT` with a published layout.
+    """
 
     checkpoint: str
     options: tuple[str, ...]
@@ -61,8 +65,10 @@ MATRIX = {
     "pro_like": _few("pro_like", 3),
     "bfloat16": _few("tiny", 3, "--dtype", "bfloat16"),
     "avx2": _few("tiny", 2, "--isa", "avx2"),
+    "release_layout": _few("tiny as release", 1),
+    "modelslim_layout": _few("tiny as modelslim", 1),
 }
-"""Compiled in the full run only: depths, unlike shapes, the other dtype, the other instruction set."""
+"""Compiled in the full run only: depths, unlike shapes, layouts, the other dtype and instruction set."""
 
 
 class CompiledArtifacts:
@@ -91,14 +97,27 @@ class CompiledArtifacts:
         assert code == ExitCode.OK, f"nextn-compile {' '.join(command)} failed"
 
     def checkpoint(self, name: str) -> str:
-        """The CHECKPOINT argument of a recipe's checkpoint; a shape case is written when first asked for."""
-        if name not in CASES:
+        """The CHECKPOINT argument of a recipe's checkpoint; written when first asked for."""
+        case, _, layout = name.partition(" as ")
+        if case not in CASES:
             return name
-        folder = self._checkpoints / name
+        folder = self._checkpoints / name.replace(" ", "_")
         if not folder.exists():
-            config = CASES[name].config
-            write_checkpoint(folder, config, random_weights(config, seed=7))
+            config = CASES[case].config
+            weights = random_weights(config, seed=7)
+            if layout:
+                weights = write_layout(folder, layout, config, weights)
+            write_checkpoint(self._twin(folder) if layout else folder, config, weights)
         return str(folder)
+
+    def reference(self, name: str) -> Path:
+        """A folder with the same weights as `checkpoint(name)` in float32, for the references to load."""
+        folder = Path(self.checkpoint(name))
+        return self._twin(folder) if self._twin(folder).exists() else folder
+
+    @staticmethod
+    def _twin(folder: Path) -> Path:
+        return folder.with_name(f"{folder.name}_twin")
 
     def _check_budget(self) -> None:
         manifests = [json.loads((path / "manifest.json").read_text()) for path in self._made.values()]

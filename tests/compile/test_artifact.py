@@ -15,7 +15,7 @@ from nextn.runtime.model import Model
 
 Artifact = Callable[[str], Path]
 
-NAMES = ["speculative", "plain", "demo"]
+NAMES = ["speculative", pytest.param("plain", marks=pytest.mark.full), "demo"]
 
 
 @pytest.mark.parametrize("name", NAMES)

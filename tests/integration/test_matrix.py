@@ -1,4 +1,4 @@
-"""Artifacts of other depths, shapes, dtypes and instruction sets: each is what it was compiled from."""
+"""Artifacts of other depths, shapes, layouts, dtypes and instruction sets: each is what it was made from."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ requests was 0.11."""
 
 @dataclass(frozen=True)
 class Compiled:
-    """One artifact of the matrix, open, and the checkpoint it was made from."""
+    """One artifact of the matrix, open, and a folder that the references load the same weights from."""
 
     artifact: Path
-    checkpoint: Path
+    reference: Path
     model: Model
 
     @property
@@ -58,9 +58,9 @@ class Compiled:
 @pytest.fixture(scope="module", params=MATRIX)
 def compiled(request: pytest.FixtureRequest, compiled_artifact: CompiledArtifacts) -> Iterator[Compiled]:
     artifact = compiled_artifact(request.param)
-    checkpoint = Path(compiled_artifact.checkpoint(MATRIX[request.param].checkpoint))
+    reference = compiled_artifact.reference(MATRIX[request.param].checkpoint)
     with Model(artifact) as model:
-        yield Compiled(artifact, checkpoint, model)
+        yield Compiled(artifact, reference, model)
 
 
 def outcomes(results: list[SessionResult]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -128,8 +128,8 @@ def test_rounds_equal_the_cache_free_simulation(compiled: Compiled) -> None:
     """Against Hugging Face and the NextN twin, recomputed from token 0 every round."""
     if compiled.dtype != "float32":
         pytest.skip("the references compute in float32")
-    target = load_target(compiled.checkpoint)
-    nextn = load_nextn(compiled.checkpoint, target)
+    target = load_target(compiled.reference)
+    nextn = load_nextn(compiled.reference, target)
     steps = compiled.model.info.num_steps
     skipped = 0
     requests = [*compiled.asks(2, 0.0, first=20), *compiled.asks(2, 0.8, first=23)]

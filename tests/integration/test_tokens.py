@@ -90,6 +90,7 @@ def test_rounds_equal_the_cache_free_simulation(compiled_artifact: CompiledArtif
     assert all(seen[length] >= 5 for length in (1, 2, 3, 4)), seen
 
 
+@pytest.mark.full
 def test_plain_artifact_equals_plain_run_of_the_speculative_one(
     compiled_artifact: CompiledArtifacts, model: Model
 ) -> None:

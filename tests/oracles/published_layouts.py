@@ -190,3 +190,36 @@ def write_modelslim(
     write_sharded(folder, config, tensors, stem="quant_model_weights")
     (folder / "quant_model_description.json").write_text(json.dumps(description))
     return folder
+
+
+LAYOUTS = {
+    "release": ("original names", "fp8 with 128 x 128 blocks and mxfp4 in groups of 32"),
+    "release with prefix": (
+        "original names with a model. prefix",
+        "fp8 with 128 x 128 blocks and mxfp4 in groups of 32",
+    ),
+    "release with fp8 experts": ("original names", "fp8 with 128 x 128 blocks"),
+    "modelslim": ("original names", "ModelSlim W8A8"),
+    "modelslim more": ("original names", "ModelSlim W8A8"),
+    "compressed-tensors": ("original names", "compressed-tensors int8 with a scale per row"),
+}
+"""What `write_layout` can write, and how opening such a folder describes its names and its storage."""
+
+
+def write_layout(folder: Path, layout: str, config: dict[str, Any], weights: Tensors) -> Tensors:
+    """Writes `weights` in one of `LAYOUTS`; returns the fp32 tensors that the folder means."""
+    if layout.startswith("modelslim"):
+        more = r"mtp\.0\.[eh]_proj\.weight|.*wo_b\.weight" if "more" in layout else "(?!)"
+        tensors, twin, description = modelslim(weights, more)
+        write_modelslim(folder, config, tensors, description)
+        return twin
+    if layout == "compressed-tensors":
+        tensors, twin = compressed_tensors(weights)
+        config = config | {"quantization_config": {"quant_method": "compressed-tensors"}}
+    else:
+        tensors, twin = release(weights, fp4_experts="fp8" not in layout)
+        config = config | {"quantization_config": QUANTIZATION_CONFIG, "expert_dtype": "fp4"}
+        if "prefix" in layout:
+            tensors = {f"model.{name}": tensor for name, tensor in tensors.items()}
+    write_sharded(folder, config, tensors)
+    return twin

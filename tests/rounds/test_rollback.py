@@ -70,7 +70,7 @@ def test_every_acceptance_at_every_boundary(script_of, name, num_steps):
         forced_round(session, script, {slot: num_steps - slot for slot in range(num_steps + 1)})
 
 
-@steps_of_cases(default=(8,), full=(3,), others=8)
+@steps_of_cases(default=(3,), full=(8,), others=8)
 def test_random_acceptance_over_a_long_run(script_of, name, num_steps):
     """Many rounds in a row, from position 1 to past the second C128 block; k = 8 fills the widest window.
 

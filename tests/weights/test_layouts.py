@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 
 from nextn.runtime.contract.errors import CheckpointError
 from nextn.weights import Checkpoint, load_weights, pack_weights, packed_weights
+from tests.weights.eager_tokens import greedy_tokens
 from tests.weights.folders import tiny_config, tiny_tensors, without_nextn, write_folder, write_shards
 
 
@@ -35,6 +36,7 @@ def test_hugging_face_saves_pack_like_the_original(
     assert checkpoint.config.compress_ratios == (0, 4, 128)
     expected = packed_bytes(original, tmp_path / "original", with_nextn=False)
     assert packed_bytes(hugging_face_saves[form], tmp_path / "saved", with_nextn=False) == expected
+    assert greedy_tokens(hugging_face_saves[form], num_steps=0) == greedy_tokens(original, num_steps=0)
 
 
 @pytest.mark.parametrize("form", ["default", "native"])
@@ -49,6 +51,7 @@ def test_hugging_face_save_with_its_draft_put_back(original, hugging_face_saves,
     folder = write_shards(tmp_path / "both", json.loads((saved / "config.json").read_text()), shards)
     expected = packed_bytes(original, tmp_path / "original", with_nextn=True)
     assert packed_bytes(folder, tmp_path / "packed", with_nextn=True) == expected
+    assert greedy_tokens(folder, num_steps=2) == greedy_tokens(original, num_steps=2)
 
 
 def test_stray_model_prefix(original, tmp_path):

@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from nextn.graphs.driver import Request, Session, eager_graphs
-from nextn.graphs.model import Model, derived_constants
-from nextn.graphs.session_shape import SessionShape
-from nextn.graphs.state import State
 from nextn.runtime.contract.errors import CheckpointError
 from nextn.weights import Checkpoint, load_weights, pack_weights, packed_weights
 from tests.oracles import published_layouts as layouts
 from tests.oracles.synthetic import CASES, random_weights
+from tests.weights.eager_tokens import greedy_tokens
 from tests.weights.folders import tiny_config, tiny_tensors, without_nextn, write_folder
 
 # Several blocks and groups of every kind, none of them full at the edges.
@@ -32,32 +29,7 @@ class Written:
 
 def written(root: Path, layout: str, config: dict, weights: dict) -> Written:
     folder = root / layout.replace(" ", "_")
-    if layout.startswith("modelslim"):
-        more = r"mtp\.0\.[eh]_proj\.weight|.*wo_b\.weight" if "more" in layout else "(?!)"
-        tensors, twin, description = layouts.modelslim(weights, more)
-        return Written(layouts.write_modelslim(folder, config, tensors, description), config, twin)
-    if layout == "compressed-tensors":
-        tensors, twin = layouts.compressed_tensors(weights)
-        config = config | {"quantization_config": {"quant_method": "compressed-tensors"}}
-    else:
-        tensors, twin = layouts.release(weights, fp4_experts="fp8" not in layout)
-        config = config | {"quantization_config": layouts.QUANTIZATION_CONFIG, "expert_dtype": "fp4"}
-        if "prefix" in layout:
-            tensors = {f"model.{name}": tensor for name, tensor in tensors.items()}
-    return Written(layouts.write_sharded(folder, config, tensors), config, twin)
-
-
-LAYOUTS = {
-    "release": ("original names", "fp8 with 128 x 128 blocks and mxfp4 in groups of 32"),
-    "release with prefix": (
-        "original names with a model. prefix",
-        "fp8 with 128 x 128 blocks and mxfp4 in groups of 32",
-    ),
-    "release with fp8 experts": ("original names", "fp8 with 128 x 128 blocks"),
-    "modelslim": ("original names", "ModelSlim W8A8"),
-    "modelslim more": ("original names", "ModelSlim W8A8"),
-    "compressed-tensors": ("original names", "compressed-tensors int8 with a scale per row"),
-}
+    return Written(folder, config, layouts.write_layout(folder, layout, config, weights))
 
 
 def packed_bytes(folder: Path, out: Path, dtype: torch.dtype) -> bytes:
@@ -68,38 +40,25 @@ def packed_bytes(folder: Path, out: Path, dtype: torch.dtype) -> bytes:
 
 
 @pytest.mark.parametrize("shape", ["tiny", "pro_like", "wide"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", layouts.LAYOUTS)
 def test_packs_like_its_fp32_twin(tmp_path, layout, shape):
     config = tiny_config() | WIDE if shape == "wide" else CASES[shape].config
     source = written(tmp_path, layout, config, random_weights(config, seed=11))
     twin = write_folder(tmp_path / "twin", config, source.twin)
     checkpoint = Checkpoint.open(source.folder)
-    assert (checkpoint.layout.name, checkpoint.layout.storage) == LAYOUTS[layout]
+    assert (checkpoint.layout.name, checkpoint.layout.storage) == layouts.LAYOUTS[layout]
     assert checkpoint.warnings == ()
     for dtype in (torch.float32, torch.bfloat16):
         found = packed_bytes(source.folder, tmp_path / "a", dtype)
         assert found == packed_bytes(twin, tmp_path / "b", dtype)
 
 
-def greedy_tokens(folder: Path) -> list[list[int]]:
-    """Two requests through the eager session driver, k = 2."""
-    checkpoint = Checkpoint.open(folder)
-    shape = SessionShape(checkpoint.config, num_steps=2, max_seq_len=64, prefill_chunk=8)
-    model, state = Model(shape), State(shape)
-    weights = load_weights(checkpoint, packed_weights(checkpoint.config, True), torch.float32)
-    model.load_weights(weights | derived_constants(checkpoint.config))
-    requests = [Request([3, 1, 4, 1, 5, 9, 2, 6, 5], 16), Request([2, 7, 1], 16)]
-    done = Session(shape, state, eager_graphs(model, state, shape)).generate(requests)
-    return [request.tokens for request in done]
-
-
-@pytest.mark.parametrize("layout", ["release", "modelslim", "compressed-tensors"])
+@pytest.mark.parametrize("layout", layouts.LAYOUTS)
 def test_generates_like_its_fp32_twin(tmp_path, layout):
     source = written(tmp_path, layout, tiny_config(), tiny_tensors())
     twin = write_folder(tmp_path / "twin", tiny_config(), source.twin)
-    with torch.no_grad():
-        tokens = greedy_tokens(source.folder)
-        assert tokens == greedy_tokens(twin)
+    tokens = greedy_tokens(source.folder, num_steps=2)
+    assert tokens == greedy_tokens(twin, num_steps=2)
     assert [len(generated) for generated in tokens] == [16, 16]
 
 
