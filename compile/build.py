@@ -13,7 +13,7 @@ import torch
 
 from nextn.compile.existing import GRAPHS_FOLDER, WEIGHTS_FILE, reusable
 from nextn.compile.golden import write_golden
-from nextn.compile.hashes import file_sha256, weights_hashes
+from nextn.compile.hashes import WeightsHashes, file_sha256, weights_hashes
 from nextn.compile.inputs import OPS, CompileInputs
 from nextn.compile.lower_cpu import WORKER_ENVIRONMENT
 from nextn.compile.partial import PartialArtifact
@@ -37,10 +37,9 @@ from nextn.runtime.contract.manifest import (
     to_json,
 )
 from nextn.runtime.contract.strict_json import decode
-from nextn.weights.pack import load_packed, pack_weights
+from nextn.weights.aligned_file import take_back
+from nextn.weights.pack import PackedFile, load_packed, pack_weights
 from nextn.weights.packed import packed_weights
-
-_PACKING_FILE = f".{WEIGHTS_FILE}"
 
 
 @dataclass(frozen=True)
@@ -120,29 +119,40 @@ class _Builder:
 
     def _weights(self) -> WeightsFile:
         stamp = self._inputs.weights_stamp
-        kept = self._partial.adopt(WEIGHTS_FILE, stamp)
+        kept = self._partial.adopt(WEIGHTS_FILE, stamp, lambda path: weights_hashes(path).whole)
         if kept is None:
             started = time.monotonic()
             self._progress.line(f"checkpoint: {self._inputs.checkpoint.layout}")
-            # Not in scratch: an interrupted packing continues from what it finds there.
-            temporary = self._partial.folder / _PACKING_FILE
             with self._progress.waiting("packing weights") as tell:
-                kept = self._pack(temporary, Meter(tell))
-                self._partial.keep(temporary, WEIGHTS_FILE, stamp, kept)
+                kept = self._pack(stamp, Meter(tell))
             self._progress.line(f"weights packed {_cost(started, kept['bytes'])}")
         return decode(WeightsFile, kept)
 
-    def _pack(self, output: Path, meter: Meter) -> dict[str, Any]:
+    def _pack(self, stamp: str, meter: Meter) -> dict[str, Any]:
+        """Packs at the final place, and not in scratch: what is interrupted continues from what it finds."""
         config = self._shape.config
-        tensors = pack_weights(
+        output = self._partial.folder / WEIGHTS_FILE
+        kept: dict[str, Any] = {}
+
+        def finished(packed: PackedFile) -> None:
+            hashes = WeightsHashes(
+                packed.bytes, packed.header_bytes, packed.header_sha256, packed.body_sha256
+            )
+            kept.update({"file": WEIGHTS_FILE, **asdict(hashes), "tensors": packed.entries})
+            self._partial.record(WEIGHTS_FILE, stamp, kept, hashes.whole)
+
+        # A file whose record does not fit: of a run killed before it wrote one, or of other weights.
+        take_back(output)
+        pack_weights(
             self._inputs.checkpoint,
             packed_weights(config, self._shape.num_steps > 0),
             getattr(torch, self._shape.dtype),
             output,
             extra=derived_constants(config),
             progress=meter,
+            finished=finished,
         )
-        return {"file": WEIGHTS_FILE, **asdict(weights_hashes(output)), "tensors": tensors}
+        return kept
 
     def _golden(self, weights: WeightsFile) -> FileRecord:
         made_from = f"{self._inputs.identity} {weights.body_sha256}"

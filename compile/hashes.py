@@ -16,6 +16,11 @@ class WeightsHashes:
     header_sha256: str
     body_sha256: str
 
+    @property
+    def whole(self) -> str:
+        """One text that tells the file from every other."""
+        return f"{self.header_sha256} {self.body_sha256}"
+
 
 def file_sha256(path: Path) -> str:
     """Hex SHA-256 of a file."""

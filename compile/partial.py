@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -38,8 +39,9 @@ class PartialArtifact:
         if self._lock_file < 0:
             raise ExecutionError("another nextn-compile is writing this artifact", file=self.output)
         self._remove_stale()
-        shutil.rmtree(self.folder / _SCRATCH, ignore_errors=True)
         (self.folder / _FINISHED).mkdir(exist_ok=True)
+        self._finish_moves()
+        shutil.rmtree(self.folder / _SCRATCH, ignore_errors=True)
         (self.folder / _SCRATCH).mkdir()
         return self
 
@@ -53,24 +55,32 @@ class PartialArtifact:
         """A fresh folder for temporary files, on the artifact's own file system."""
         return Path(tempfile.mkdtemp(dir=self.folder / _SCRATCH))
 
-    def adopt(self, file: str, made_from: str) -> Any:
-        """The record kept with `file` if it was made from the same inputs and is undamaged, else None."""
+    def adopt(self, file: str, made_from: str, digest: Callable[[Path], str] = file_sha256) -> Any:
+        """The record kept with `file` if it was made from the same inputs and is undamaged, else None.
+
+        `digest` reads the file whole and says what was recorded of it.
+        """
         try:
             kept = json.loads(self._record(file).read_text())
-            if kept["made_from"] == made_from and kept["sha256"] == file_sha256(self.folder / file):
+            if kept["made_from"] == made_from and kept["digest"] == digest(self.folder / file):
                 return kept["record"]
         except (OSError, ValueError, KeyError, TypeError):
             pass
         return None
 
     def keep(self, source: Path, file: str, made_from: str, record: Any) -> None:
-        """Moves `source` to `file` and makes it survive a crash."""
-        target = self.folder / file
-        target.parent.mkdir(exist_ok=True)
-        self._record(file).unlink(missing_ok=True)
-        os.replace(source, target)
-        fsync(target)
-        kept = {"made_from": made_from, "sha256": file_sha256(target), "record": record}
+        """Moves `source`, a scratch file, to `file` and makes it survive a crash."""
+        (self.folder / file).parent.mkdir(exist_ok=True)
+        fsync(source)
+        # The record comes first: killed between the two, the next run finds what is still to be moved.
+        self.record(file, made_from, record, file_sha256(source), source)
+        os.replace(source, self.folder / file)
+
+    def record(self, file: str, made_from: str, record: Any, digest: str, source: Path | None = None) -> None:
+        """Keeps `record` with `file`, which is on disk: at its place already, or at `source`."""
+        kept = {"made_from": made_from, "digest": digest, "file": file, "record": record}
+        if source is not None:
+            kept["source"] = source.relative_to(self.folder).as_posix()
         temporary = self._record(file).with_suffix(".tmp")
         temporary.write_text(json.dumps(kept))
         fsync(temporary)
@@ -101,6 +111,17 @@ class PartialArtifact:
 
     def _record(self, file: str) -> Path:
         return self.folder / _FINISHED / f"{file.replace('/', '.')}.json"
+
+    def _finish_moves(self) -> None:
+        """Moves the files that a killed run had recorded; whether they are sound, `adopt` tells."""
+        for path in (self.folder / _FINISHED).glob("*.json"):
+            try:
+                kept = json.loads(path.read_text())
+                if "source" in kept:
+                    os.replace(self.folder / kept["source"], self.folder / kept["file"])
+            except (OSError, ValueError, KeyError, TypeError):
+                # Mostly: moved already.
+                pass
 
     def _remove_stale(self) -> None:
         """Other partial folders of this artifact belong to other options; those of live processes stay."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -134,14 +133,13 @@ class AlignedFileWriter:
             self._discard()
             raise self._fault(error) from error
 
-    def sha256(self, tensor: PlannedTensor) -> str:
-        """Hash of what lies at the place of `tensor` now."""
+    def read(self, tensor: PlannedTensor) -> Iterator[bytes]:
+        """What lies at the place of `tensor` now, in pieces."""
         self.begin(tensor.name)
-        digest, left = hashlib.sha256(), tensor.nbytes
+        left = tensor.nbytes
         while left and (data := self._file.read(min(left, _READ_BYTES))):
-            digest.update(data)
+            yield data
             left -= len(data)
-        return digest.hexdigest()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -173,6 +171,19 @@ class AlignedFileWriter:
             file=self._path,
             expected=f"{self._plan.nbytes} bytes of free space" if error.errno == errno.ENOSPC else None,
         )
+
+
+def take_back(path: Path) -> None:
+    """Makes a finished file of `AlignedFileWriter` an unfinished one again, if there is one.
+
+    For a file that nothing claims: a journal beside it may still vouch for its tensors, and if none does,
+    its bytes count as space of the file to be written instead.
+    """
+    temporary = path.with_name(path.name + PARTIAL_SUFFIX)
+    if temporary.exists():
+        path.unlink(missing_ok=True)
+    elif path.exists():
+        os.replace(path, temporary)
 
 
 def _alignment(nbytes: int) -> int:

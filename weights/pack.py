@@ -7,6 +7,7 @@ import json
 import mmap
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
@@ -20,6 +21,7 @@ from nextn.weights.aligned_file import (
     PARTIAL_SUFFIX,
     AlignedFileWriter,
     FilePlan,
+    PlannedTensor,
     plan_file,
 )
 from nextn.weights.assemble import tensor_bytes
@@ -32,7 +34,24 @@ from nextn.weights.safetensors_header import TensorEntry, read_header
 Progress = Callable[[str, int, int], None]
 """Called as data is written, with the tensor, the bytes done so far and the bytes in all."""
 
+Finished = Callable[["PackedFile"], None]
+"""Called once the file is in place; what is interrupted before it returns can still be continued."""
+
+_ZEROS = bytes(64 * 1024)
+
 NO_EXTRA: Mapping[str, Tensor] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class PackedFile:
+    """A complete file, with the hashes that were taken while it was written."""
+
+    entries: list[Entry]
+    bytes: int
+    header_bytes: int
+    """Its length field included."""
+    header_sha256: str
+    body_sha256: str
 
 
 def pack_weights(
@@ -43,6 +62,7 @@ def pack_weights(
     extra: Mapping[str, Tensor] = NO_EXTRA,
     progress: Progress | None = None,
     keep_quantised: bool = False,
+    finished: Finished | None = None,
 ) -> list[Entry]:
     """Write one aligned safetensors file, holding a few megabytes of one source tensor at a time.
 
@@ -56,6 +76,7 @@ def pack_weights(
         extra: constants without a source, float32 or int64.
         progress: called after each piece.
         keep_quantised: store matrices whose parts are all quantised alike as their codes and scales.
+        finished: where whoever needs a record of the file writes it; see `take_back` for a file without one.
 
     Returns:
         One manifest entry per tensor in file order: name, role, dtype, shape, storage, scales, source
@@ -73,10 +94,13 @@ def pack_weights(
         with AlignedFileWriter(out_path, plan) as writer:
             packing = _Packing(plan, writer, journal, progress)
             entries = [packing.entry(items[tensor.name]) for tensor in plan.tensors]
+            packed_file = packing.packed_file(entries)
     except ExecutionError:
         # The partial file is gone too: on a full disk it would only be in the way.
         journal.remove()
         raise
+    if finished is not None:
+        finished(packed_file)
     journal.remove()
     return entries
 
@@ -91,12 +115,15 @@ class _Packing:
         self._writer = writer
         self._journal = journal
         self._progress = progress
+        self._body = hashlib.sha256()
+        self._hashed = len(plan.header)
 
     def entry(self, item: PackItem) -> Entry:
-        """Write one tensor, or find it written; its manifest entry."""
+        """Write one tensor, or find it written; its manifest entry. Takes the tensors in file order."""
+        self._hash_gap(item.planned)
         kept = self._journal.finished.get(item.planned.name)
         # A constant has no source that would tell it from an earlier one; it is as quickly written as hashed.
-        if kept is not None and kept["source"] and self._writer.sha256(item.planned) == kept["sha256"]:
+        if kept is not None and kept["source"] and self._is_written(item.planned, kept["sha256"]):
             self._report(item, item.planned.nbytes)
             return kept
         digest, done = hashlib.sha256(), 0
@@ -104,6 +131,7 @@ class _Packing:
         for piece in item.reader.pieces():
             data = tensor_bytes(piece)
             digest.update(data)
+            self._body.update(data)
             self._writer.write(data)
             done += data.nbytes
             self._report(item, done)
@@ -111,6 +139,37 @@ class _Packing:
         entry = item.manifest_entry(self._plan.offsets[item.planned.name], digest.hexdigest())
         self._journal.add(entry)
         return entry
+
+    def packed_file(self, entries: list[Entry]) -> PackedFile:
+        """The file, once every tensor has been entered."""
+        header = self._plan.header
+        return PackedFile(
+            entries,
+            self._plan.nbytes,
+            len(header),
+            hashlib.sha256(header).hexdigest(),
+            self._body.hexdigest(),
+        )
+
+    def _hash_gap(self, tensor: PlannedTensor) -> None:
+        """The zeros before a tensor are part of the body too."""
+        offset = self._plan.offsets[tensor.name]
+        while self._hashed < offset:
+            zeros = _ZEROS[: offset - self._hashed]
+            self._body.update(zeros)
+            self._hashed += len(zeros)
+        self._hashed += tensor.nbytes
+
+    def _is_written(self, tensor: PlannedTensor, sha256: str) -> bool:
+        """Whether the file holds the tensor whole; if so it has been hashed with the body."""
+        digest, body = hashlib.sha256(), self._body.copy()
+        for data in self._writer.read(tensor):
+            digest.update(data)
+            body.update(data)
+        if digest.hexdigest() != sha256:
+            return False
+        self._body = body
+        return True
 
     def _report(self, item: PackItem, done: int) -> None:
         if self._progress is not None:

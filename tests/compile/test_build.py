@@ -216,7 +216,7 @@ def test_an_interrupted_packing_continues(
         patch.setattr(Meter, "__call__", interrupt)
         assert compile_to(output).code == 130
     (partial,) = [folder for folder in partial_folders(tmp_path) if ".again." in folder.name]
-    assert (partial / ".weights.safetensors.partial").exists()
+    assert (partial / "weights.safetensors.partial").exists()
     assert compile_to(output).code == 0
     assert manifest_of(output).weights == manifest_of(artifact).weights
     assert not any(path.name.startswith(".") for path in output.iterdir())
