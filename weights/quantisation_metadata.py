@@ -16,6 +16,11 @@ DESCRIPTION_FILE = "quant_model_description.json"
 _ENCODING_OF_TYPE: Mapping[str, Encoding] = {"FLOAT": "plain", "W8A8_DYNAMIC": "int8_row"}
 
 _ROTATION = "quarot"
+_OFF = ("", "none", "false", "off")
+_ROTATED = (
+    "the weights are rotated (QuaRot), so stream mixing and norms no longer mean what the graphs compute; "
+    "use the release or an export made without rotation"
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,12 @@ class QuantisationMetadata:
             _refuse_rotation(file, types)
         config = folder / "config.json"
         declared = read_json_object(config).get("quantization_config") if config.exists() else None
+        _refuse_rotation(config, {"quantization_config": declared})
+        matrices = _rotation_matrices(folder)
+        if matrices is not None:
+            raise CheckpointError(
+                _ROTATED, file=matrices, expected="no rotation matrices", found=matrices.name
+            )
         method = declared.get("quant_method") if isinstance(declared, dict) else None
         return cls(file, types, method if isinstance(method, str) else None)
 
@@ -81,12 +92,13 @@ class QuantisationMetadata:
 def _refuse_rotation(file: Path, description: Mapping[str, object]) -> None:
     key = _rotation(description.items(), "")
     if key is not None:
-        raise CheckpointError(
-            "the weights are rotated (QuaRot), so stream mixing and norms no longer mean what the graphs "
-            "compute; use the release or an export made without rotation",
-            file=file,
-            key=key,
-        )
+        raise CheckpointError(_ROTATED, file=file, key=key)
+
+
+def _rotation_matrices(folder: Path) -> Path | None:
+    """A file of them that came with the checkpoint: at its top or, as ModelSlim writes it, in `optional/`."""
+    files = sorted((*folder.glob("*.safetensors"), *folder.glob("optional/*.safetensors")))
+    return next((file for file in files if _ROTATION in file.name.lower()), None)
 
 
 def _rotation(items: Iterable[tuple[object, object]], path: str) -> str | None:
@@ -109,4 +121,5 @@ def _rotation(items: Iterable[tuple[object, object]], path: str) -> str | None:
 def _is_on(value: object) -> bool:
     if isinstance(value, dict | list):
         return any(_is_on(item) for item in (value.values() if isinstance(value, dict) else value))
-    return value not in (None, False, "", "FLOAT")
+    # A type, `FLOAT` too, is that of a rotation matrix.
+    return value.lower() not in _OFF if isinstance(value, str) else bool(value)

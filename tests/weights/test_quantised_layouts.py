@@ -232,6 +232,8 @@ def test_damaged_modelslim_export_is_refused_by_name(tmp_path, change, message, 
     [
         ({"optional": {"quarot": {"rotation_map": {"global": "quarot.safetensors"}}}}, "optional.quarot"),
         ({"optional.quarot": "rotations.safetensors"}, "optional.quarot"),
+        ({"optional.quarot.global_rotation": "FLOAT"}, "optional.quarot.global_rotation"),
+        ({"optional.quarot.rotation": "W8A8_DYNAMIC"}, "optional.quarot.rotation"),
         ({"metadata": {"use_quarot": True}}, "metadata.use_quarot"),
         ({"metadata": [{"quarot": True}]}, "metadata[0].quarot"),
         ({"model_quant_type": "W8A8_DYNAMIC_QUAROT"}, "model_quant_type"),
@@ -244,13 +246,44 @@ def test_rotated_export_is_refused(tmp_path, metadata, key):
 
 
 @pytest.mark.parametrize(
-    "metadata", [{"use_quarot": False}, {"quarot": {"enabled": False, "maps": []}}, {"quarot": {}}], ids=str
+    "metadata",
+    [
+        {"use_quarot": False},
+        {"quarot": {"enabled": False, "maps": []}},
+        *({"quarot": off} for off in ({}, [], None, 0, "", "none", "False", "off")),
+    ],
+    ids=str,
 )
 def test_rotation_that_is_off_is_no_rotation(tmp_path, metadata):
     tensors, _, description = layouts.modelslim(tiny_tensors())
     description |= {"metadata": metadata}
     folder = layouts.write_modelslim(tmp_path, tiny_config(), tensors, description)
     assert Checkpoint.open(folder).has_nextn
+
+
+@pytest.mark.parametrize(
+    ("declared", "key"),
+    [
+        ({"quant_method": "ascend", "quarot": {"enable": True}}, "quantization_config.quarot"),
+        ({"quant_method": "quarot"}, "quantization_config.quant_method"),
+    ],
+)
+def test_rotation_that_the_config_states(tmp_path, declared, key):
+    config = tiny_config() | {"quantization_config": declared}
+    with pytest.raises(CheckpointError, match="rotated") as caught:
+        Checkpoint.open(write_folder(tmp_path, config, tiny_tensors()))
+    assert (caught.value.file, caught.value.key) == (str(tmp_path / "config.json"), key)
+
+
+@pytest.mark.parametrize("name", ["optional/quarot.safetensors", "global_QuaRot.safetensors"])
+def test_rotation_matrices_in_the_folder(tmp_path, name):
+    """Whatever the description says, or where there is none."""
+    folder = write_folder(tmp_path, tiny_config(), tiny_tensors())
+    (folder / "optional").mkdir()
+    (folder / name).write_bytes(b"")
+    with pytest.raises(CheckpointError, match="rotated") as caught:
+        Checkpoint.open(folder)
+    assert caught.value.file == str(folder / name)
 
 
 def test_draft_of_another_layout(tmp_path):
