@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from nextn.compile.hashes import WeightsHashes, file_sha256, weights_hashes
-from nextn.compile.inputs import TOKENIZER_FILES, CompileInputs
+from nextn.compile.inputs import CompileInputs
 from nextn.runtime.contract.errors import ArtifactError, UsageError
 from nextn.runtime.contract.golden_format import GOLDEN_FILE
 from nextn.runtime.contract.manifest import MANIFEST_FILE, FileRecord, GraphRecord, Manifest, parse_manifest
+from nextn.weights.checkpoint_files import TOKENIZER_FILES
 
 WEIGHTS_FILE = "weights.safetensors"
 GRAPHS_FOLDER = "graphs"

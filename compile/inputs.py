@@ -25,11 +25,10 @@ from nextn.runtime.contract.manifest import (
     Target,
 )
 from nextn.weights.checkpoint import Checkpoint
+from nextn.weights.checkpoint_files import TOKENIZER_FILES
 from nextn.weights.packed import packed_weights
 
 DEMO = "demo"
-
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
 
 _PLAIN_OPS = ("linear", "expert_mlp", "write_rows", "window_attention", "reduce_sum", "gather_argmax")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nextn.graphs.config import ModelConfig, read_model_config
 from nextn.runtime.contract.errors import CheckpointError
+from nextn.weights.checkpoint_files import CONFIG_FILES, TOKENIZER_FILES, refuse_link_out
 from nextn.weights.drafts import (
     Draft,
     classify_draft,
@@ -20,7 +21,7 @@ from nextn.weights.encoded_tensors import EncodedTensor, TensorEncoder
 from nextn.weights.layout import Layout, LayoutPart, detect_layout
 from nextn.weights.original_names import is_draft_name
 from nextn.weights.packed import PackedWeight, iterate_packed_weights, nextn_weights
-from nextn.weights.quantisation_metadata import QuantisationMetadata
+from nextn.weights.quantisation_metadata import DESCRIPTION_FILE, QuantisationMetadata
 from nextn.weights.shards import Shards, read_shards
 from nextn.weights.stored_tensors import StoredTensor, by_original_name
 
@@ -58,10 +59,12 @@ class Checkpoint:
 
         Raises:
             CheckpointError: the config, a header or the index is invalid; a tensor is missing, unknown,
-                mis-shaped or stored in a way that is none of the published ones; the draft folder holds no
-                NextN layer or one of another architecture.
+                mis-shaped or stored in a way that is none of the published ones; a file is a link that leaves
+                its folder; the draft folder holds no NextN layer or one of another architecture.
         """
         source = _Source(Path(folder))
+        for name in TOKENIZER_FILES:
+            refuse_link_out(source.folder, source.folder / name)
         refuse_other_architectures(source.shards.tensors)
         config, warnings = read_model_config(source.folder)
         draft_source = source
@@ -138,6 +141,8 @@ class _Source:
         if not folder.is_dir():
             raise CheckpointError("no such checkpoint folder", file=folder)
         self.folder = folder
+        for name in (*CONFIG_FILES, DESCRIPTION_FILE):
+            refuse_link_out(folder, folder / name)
         self.shards: Shards = read_shards(folder, wanted)
         self.metadata = QuantisationMetadata.read(folder)
 

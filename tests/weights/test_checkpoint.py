@@ -201,7 +201,8 @@ def test_hugging_face_cache_links_are_followed(tmp_path, original):
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "0123abcd"
     blobs.mkdir()
     snapshot.mkdir(parents=True)
-    for place, name in enumerate(["config.json", "model.safetensors"]):
-        (blobs / f"hash{place}").write_bytes((original / name).read_bytes())
+    texts = {"tokenizer.json": b"{}", "generation_config.json": b"{}"}
+    for place, name in enumerate(["config.json", "model.safetensors", *texts]):
+        (blobs / f"hash{place}").write_bytes(texts.get(name) or (original / name).read_bytes())
         (snapshot / name).symlink_to(f"../../blobs/hash{place}")
     assert Checkpoint.open(snapshot).has_nextn

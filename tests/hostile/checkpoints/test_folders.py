@@ -1,6 +1,7 @@
 """Hostile checkpoint folders: links, indexes and configs that try to lead the reader elsewhere."""
 
 import json
+import shutil
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -31,6 +32,50 @@ def test_link_that_leaves_the_folder(folder, tmp_path):
     error = refused(folder)
     assert error.message == "link leaves the checkpoint"
     assert error.file == str(folder / "one.safetensors")
+
+
+FILES = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "model.safetensors.index.json",
+    "quant_model_description.json",
+]
+
+
+@pytest.mark.parametrize("through", ["file", "folder"])
+@pytest.mark.parametrize("name", FILES)
+def test_no_file_is_read_through_a_link_that_leaves(folder, tmp_path, name, through):
+    """Else a folder could have a private file of the machine carried into the artifact."""
+    (tmp_path / "private").mkdir()
+    secret = tmp_path / "private" / name
+    if (folder / name).exists():
+        (folder / name).rename(secret)
+    else:
+        secret.write_text("{}")
+    if through == "folder":
+        (folder / "sub").symlink_to("../private")
+        secret = folder / "sub" / name
+    (folder / name).symlink_to(secret)
+    error = refused(folder)
+    assert (error.message, error.file) == ("link leaves the checkpoint", str(folder / name))
+    assert error.found == tmp_path / "private" / name
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors.index.json", "quant_model_description.json"]
+)
+def test_no_file_of_a_draft_folder_either(folder, tmp_path, name):
+    draft = tmp_path / "draft"
+    shutil.copytree(folder, draft)
+    secret = tmp_path / "secret.json"
+    secret.write_text("{}")
+    (draft / name).unlink(missing_ok=True)
+    (draft / name).symlink_to(secret)
+    with pytest.raises(CheckpointError, match="link leaves the checkpoint") as caught:
+        Checkpoint.open(folder, draft)
+    assert caught.value.file == str(draft / name)
 
 
 def test_link_inside_the_folder(folder):
