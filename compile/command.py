@@ -90,12 +90,19 @@ def _opened(options: CompileOptions) -> Checkpoint:
     """The checkpoint, after saying what is odd about it."""
     assert options.checkpoint is not None
     checkpoint = Checkpoint.open(
-        checkpoint_folder(options.checkpoint), options.draft_folder, draft_needed=options.num_steps > 0
+        checkpoint_folder(options.checkpoint),
+        options.draft_folder,
+        # To describe a checkpoint, damage of its draft is to be described too.
+        draft_needed=options.num_steps > 0 and not options.inspect,
     )
     if (stated := stated_form_warning(checkpoint)) is not None:
         checkpoint = replace(checkpoint, warnings=(*checkpoint.warnings, stated))
+    looking = options.inspect or options.check_finite
+    is_refused = options.num_steps > 0 and not looking and not checkpoint.has_nextn
     for warning in checkpoint.warnings:
-        warn(warning)
+        # The refusal says what the warning would.
+        if not (is_refused and checkpoint.draft.found in warning):
+            warn(warning)
     return checkpoint
 
 

@@ -82,6 +82,10 @@ class Checkpoint:
         if draft_folder is not None:
             draft.require_nextn(draft_source.folder)
         warnings += _draft_warnings(source.folder, config, draft)
+        if draft_folder is not None and source.shards.draft_fault is not None:
+            warnings.append(
+                f"the checkpoint's own draft is damaged, and not used: {source.shards.draft_fault}"
+            )
         for origin in dict.fromkeys((source, draft_source)):
             warnings += origin.shards.warnings
         return cls(
@@ -159,8 +163,10 @@ class _Source:
 
 def _read_draft(config: ModelConfig, source: _Source) -> tuple[Draft, dict[str, EncodedTensor]]:
     """The draft, and its tensors if it is a NextN layer."""
+    if source.shards.draft_fault is not None:
+        raise source.shards.draft_fault
     stored = source.tensors(config, draft=True)
-    draft = classify_draft(stored)
+    draft = classify_draft(stored, source.shards.unread_draft)
     if draft.kind != "nextn":
         return draft, {}
     return draft, _encode(nextn_weights(config), source, stored)
@@ -174,6 +180,8 @@ def _draft_warnings(folder: Path, config: ModelConfig, draft: Draft) -> list[str
         return [f"{folder}: config.json counts {counted} NextN layers, the tensors hold one, which is used"]
     if draft.kind == "none" and not counted:
         return []
+    if draft.fault is not None:
+        return [f"{draft.found}; the Target is used alone"]
     return [f"{folder}: {draft.found}, whatever config.json counts; it cannot be drafted with"]
 
 

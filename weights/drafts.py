@@ -45,6 +45,8 @@ _NEXTN_FIELDS = (
 )
 """What NextN is computed from: one score-routed layer of ratio 0, with neither YaRN nor an indexer."""
 
+_DAMAGED = "the NextN layer is damaged"
+
 _INSTEAD = (
     "use --speculative-num-steps 0 for plain decoding, or --speculative-draft-model-path with a folder that "
     "holds the mtp.0 tensors of DeepSeek-V4"
@@ -58,9 +60,19 @@ class Draft:
     kind: DraftKind
     evidence: str | None
     found: str
+    fault: CheckpointError | None = None
+    """Of a damaged one."""
 
     def require_nextn(self, folder: Path) -> None:
         """Raise unless the draft is a NextN layer; the sentence says what was found and what to use."""
+        if self.fault is not None:
+            raise CheckpointError(
+                f"{_DAMAGED}: {self.fault.message}; {_INSTEAD}",
+                file=self.fault.file,
+                key=self.fault.key,
+                expected=self.fault.expected,
+                found=self.fault.found,
+            )
         if self.kind != "nextn":
             raise CheckpointError(
                 f"{self.found}; {_INSTEAD}",
@@ -71,9 +83,16 @@ class Draft:
             )
 
 
-def classify_draft(names: Iterable[str]) -> Draft:
-    """The draft whose tensors have these original names."""
+def classify_draft(names: Iterable[str], unread: str | None = None) -> Draft:
+    """The draft whose tensors have these original names.
+
+    Args:
+        names: of the tensors that were read.
+        unread: what to say of a file with others, see `Shards`.
+    """
     draft = list(names)
+    if not draft and unread is not None:
+        return Draft("none", None, f"no NextN layer was found, and {unread}")
     if not draft:
         return Draft("none", None, "the checkpoint has no NextN layer: it has no mtp.* tensors")
     for name in draft:
@@ -89,7 +108,7 @@ def classify_draft(names: Iterable[str]) -> Draft:
 
 def damaged_draft(fault: CheckpointError) -> Draft:
     """A draft that cannot be read, which plain decoding need not care about."""
-    return Draft("damaged", fault.key, f"the NextN layer cannot be used: {fault.message}, {fault.key}")
+    return Draft("damaged", fault.key, f"{_DAMAGED}: {fault}", fault)
 
 
 def refuse_other_config(target: ModelConfig, folder: Path) -> None:

@@ -23,6 +23,8 @@ _GLOBALS = MappingProxyType(
     }
 )
 
+_TOP_LEVEL = frozenset({*_GLOBALS.values(), "norm.weight"})
+
 _INDEXER = "self_attn.compressor.indexer"
 
 # Names inside one layer, without the final component (`.weight`).
@@ -95,6 +97,11 @@ def original_name(name: str) -> str:
     module, dot, leaf = rest.rpartition(".")
     renamed = _PARAMETERS.get(rest) or _MODULES.get(module, module) + dot + leaf
     return layer["prefix"] + renamed
+
+
+def is_original_name(name: str) -> bool:
+    """Whether tensors of this architecture have names like this one, an original name."""
+    return _LAYER.fullmatch(name) is not None or name in _TOP_LEVEL
 
 
 def is_draft_name(name: str) -> bool:

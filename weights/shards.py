@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from nextn.graphs.config import read_json_object
 from nextn.runtime.contract.errors import CheckpointError
 from nextn.weights.checkpoint_files import refuse_link_out
+from nextn.weights.original_names import is_draft_name, is_original_name, original_name
 from nextn.weights.safetensors_header import TensorEntry, read_header
 
 SINGLE_FILE = "model.safetensors"
@@ -32,67 +33,150 @@ class Shards:
     """The index, or the single file: what an error about an absent tensor names."""
     tensors: dict[str, ShardTensor]
     warnings: tuple[str, ...]
+    draft_fault: CheckpointError | None = None
+    """Why tensors of the draft, which the index lists, could not be read; the Target has none among them."""
+    unread_draft: str | None = None
+    """What to say of a file that was not read although it has, or may have, tensors of the draft."""
 
 
 def read_shards(folder: Path, wanted: Callable[[str], bool] | None = None) -> Shards:
     """Read and validate the header of every safetensors file that belongs to the checkpoint.
 
-    An index decides which files belong; their headers decide which tensors exist.
+    An index decides which files belong, and so does a file that holds what the index omits; their headers
+    decide which tensors exist.
 
     Args:
         folder: the checkpoint.
         wanted: if given, and the index lists names it is true of, only their files are read.
 
     Raises:
-        CheckpointError: no safetensors file, an index that names an absent shard or tensor, several files
-            without an index, a tensor in two shards, a link that leaves the folder, or an invalid header.
+        CheckpointError: no safetensors file, an index that names an absent shard or tensor of the Target,
+            several files without an index, a tensor in two shards, a link that leaves the folder, or an
+            invalid header.
     """
     index = _find_index(folder)
     if index is None:
         file = _find_single_file(folder)
-        only = {name: ShardTensor(file, entry) for name, entry in _read(folder, file).items()}
-        return Shards(file, only, _unread_files(folder, {file.name}, file))
+        reader = _ShardReader(folder, file)
+        reader.add(file, _read(folder, file))
+        reader.read_unlisted({file.name}, reader.tensors, wanted)
+        return reader.shards()
     listed = _read_weight_map(index)
-    belonging = set(listed.values())
+    reader = _ShardReader(folder, index)
     chosen = {} if wanted is None else {name: shard for name, shard in listed.items() if wanted(name)}
+    belonging, reading = set(listed.values()), listed
     if chosen:
-        listed = {name: shard for name, shard in listed.items() if shard in set(chosen.values())}
-    tensors: dict[str, ShardTensor] = {}
-    warnings: list[str] = []
-    for shard_name in sorted(set(listed.values())):
-        found = _read(folder, folder / shard_name, named_by=index)
-        _add_shard(tensors, folder / shard_name, found)
-        stray = [name for name in found if listed.get(name) != shard_name]
-        if stray:
-            warnings.append(
-                f"{folder / shard_name}: {len(stray)} tensors are not listed there by {index.name}, "
-                f"first {stray[0]}; loaded as this file's header says"
-            )
-    for name, shard_name in listed.items():
-        if name not in tensors:
-            raise CheckpointError(
-                "tensor missing from its shard",
-                file=folder / shard_name,
-                key=name,
-                expected=f"as {index.name} says",
-                found="nothing",
-            )
-    return Shards(index, tensors, (*warnings, *_unread_files(folder, belonging, index)))
+        reading = {name: shard for name, shard in listed.items() if shard in set(chosen.values())}
+    elif wanted is not None:
+        # Beside a file with what is wanted and the index omits, the listed ones need not be there.
+        reader.read_unlisted(belonging, listed, wanted)
+        if reader.tensors:
+            return reader.shards()
+        reader = _ShardReader(folder, index)
+    reader.read_listed(reading)
+    reader.read_unlisted(belonging, listed, wanted)
+    return reader.shards()
 
 
-def _unread_files(folder: Path, read: set[str], origin: Path) -> tuple[str, ...]:
-    names = sorted({file.name for file in folder.glob("*.safetensors")} - read)
-    return tuple(f"{folder / name}: not part of {origin.name}, so not read" for name in names)
+class _ShardReader:
+    """Collects the tensors of one folder's files, and what is odd about them.
 
+    Args:
+        folder: the checkpoint.
+        origin: see `Shards`.
+    """
 
-def _add_shard(tensors: dict[str, ShardTensor], file: Path, found: dict[str, TensorEntry]) -> None:
-    for name, entry in found.items():
-        if name in tensors:
-            other = tensors[name].file.name
-            raise CheckpointError(
-                "tensor in two shards", file=file, key=name, expected="one shard", found=other
-            )
-        tensors[name] = ShardTensor(file, entry)
+    def __init__(self, folder: Path, origin: Path) -> None:
+        self.tensors: dict[str, ShardTensor] = {}
+        self._folder = folder
+        self._origin = origin
+        self._warnings: list[str] = []
+        self._draft_fault: CheckpointError | None = None
+        self._unread_draft: str | None = None
+
+    def shards(self) -> Shards:
+        return Shards(
+            self._origin, self.tensors, tuple(self._warnings), self._draft_fault, self._unread_draft
+        )
+
+    def add(self, file: Path, found: Mapping[str, TensorEntry]) -> None:
+        for name, entry in found.items():
+            if name in self.tensors:
+                other = self.tensors[name].file.name
+                raise CheckpointError(
+                    "tensor in two shards", file=file, key=name, expected="one shard", found=other
+                )
+            self.tensors[name] = ShardTensor(file, entry)
+
+    def read_listed(self, listed: Mapping[str, str]) -> None:
+        """The shards of an index; without those of the draft alone that cannot be read."""
+        by_shard: dict[str, list[str]] = {}
+        for name, shard in listed.items():
+            by_shard.setdefault(shard, []).append(name)
+        unreadable = set()
+        for shard in sorted(by_shard):
+            file = self._folder / shard
+            try:
+                found = _read(self._folder, file, named_by=self._origin)
+            except CheckpointError as error:
+                self._tolerate(error, by_shard[shard])
+                unreadable.add(shard)
+                continue
+            self.add(file, found)
+            stray = [name for name in found if listed.get(name) != shard]
+            if stray:
+                self._warnings.append(
+                    f"{file}: {len(stray)} tensors are not listed there by {self._origin.name}, "
+                    f"first {stray[0]}; loaded as this file's header says"
+                )
+        for name, shard in listed.items():
+            if name not in self.tensors and shard not in unreadable:
+                fault = CheckpointError(
+                    "tensor missing from its shard",
+                    file=self._folder / shard,
+                    key=name,
+                    expected=f"as {self._origin.name} says",
+                    found="nothing",
+                )
+                self._tolerate(fault, [name])
+
+    def _tolerate(self, error: CheckpointError, names: Iterable[str]) -> None:
+        """Keeps the fault for whoever wants to draft; raises it if the Target is affected."""
+        if not all(map(is_draft_name, names)):
+            raise error
+        self._draft_fault = self._draft_fault or error
+
+    def read_unlisted(
+        self, belonging: Set[str], listed: Iterable[str], wanted: Callable[[str], bool] | None
+    ) -> None:
+        """The files beside those that belong: what an index omits is loaded, what it lists elsewhere is not.
+
+        Exporters write a draft to a file of its own and forget it in the index.
+        """
+        files = [file for file in sorted(self._folder.glob("*.safetensors")) if file.name not in belonging]
+        taken = {original_name(name) for name in (*listed, *self.tensors)} if files else set()
+        for file in files:
+            left_out = f"{file}: not part of {self._origin.name}, so not read"
+            try:
+                found = _read(self._folder, file)
+            except CheckpointError as error:
+                self._warnings.append(f"{left_out}: {error}")
+                self._unread_draft = f"{file.name}, which {self._origin.name} does not list, cannot be read"
+                continue
+            names = {original_name(name) for name in found}
+            repeated = sorted(names & taken)
+            is_wanted = wanted is None or any(map(wanted, found))
+            if found and is_wanted and not repeated and all(map(is_original_name, names)):
+                self.add(file, found)
+                taken |= names
+                self._warnings.append(
+                    f"{file}: not part of {self._origin.name}; its {len(found)} tensors are nowhere else, "
+                    "so they are loaded"
+                )
+                continue
+            self._warnings.append(f"{left_out}: it repeats {repeated[0]}" if repeated else left_out)
+            if any(map(is_draft_name, found)):
+                self._unread_draft = f"{file.name}, which is not part of {self._origin.name}, was not read"
 
 
 def _find_index(folder: Path) -> Path | None:

@@ -164,6 +164,17 @@ def test_a_damaged_draft_does_not_block_plain_decoding(
     capsys.readouterr()
     assert main([folder, "--dry-run", "--speculative-num-steps", "0"]) == 0
     assert "warning" in (err := capsys.readouterr().err) and "mtp.0.hnorm.weight" in err
+    found = inspected(capsys, folder)
+    assert not found["nextn"] and "key mtp.0.hnorm.weight" in found["draft"]
+    assert found["plan"]["num_steps"] == 0
+
+
+def test_no_draft_is_said_once(resaved: Path, capsys: Capture) -> None:
+    assert main([str(resaved), "--dry-run"]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "error: the checkpoint has no NextN layer" in line
+    assert main([str(resaved), "--dry-run", "--speculative-num-steps", "0"]) == 0
+    assert "warning: " in capsys.readouterr().err
 
 
 def test_stacked_experts_are_counted_as_they_are_stored(

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from nextn.runtime.contract.errors import CheckpointError, ExitCode
 from nextn.weights import Checkpoint, load_weights, packed_weights
@@ -135,13 +136,63 @@ def test_index_that_omits_the_draft(tmp_path):
     assert "model.safetensors.index.json" in checkpoint.warnings[0]
 
 
-def test_file_outside_the_index_is_not_read_but_mentioned(tmp_path):
+@pytest.mark.parametrize("part", ["draft", "target"])
+@pytest.mark.parametrize("prefix", ["", "model."])
+def test_index_that_omits_a_whole_file(original, tmp_path, part, prefix):
+    """Tensors that exist are loaded, with a warning.
+
+    https://github.com/jundot/omlx/issues/2062
+    """
+    parts = dict(zip(("target", "draft"), split_tensors(), strict=True))
+    omitted = {prefix + name: tensor for name, tensor in parts.pop(part).items()}
+    listed = next(iter(parts.values()))
+    folder = write_shards(tmp_path, tiny_config(), {"one.safetensors": listed, "two.safetensors": omitted})
+    write_index(folder, {name: "one.safetensors" for name in listed})
+    checkpoint, single = Checkpoint.open(folder), Checkpoint.open(original)
+    assert len(checkpoint.warnings) == 1
+    assert "two.safetensors: not part of model.safetensors.index.json" in checkpoint.warnings[0]
+    packed = packed_weights(checkpoint.config, with_nextn=True)
+    weights = load_weights(checkpoint, packed, torch.float32)
+    for name, weight in load_weights(single, packed, torch.float32).items():
+        assert torch.equal(weights[name], weight), name
+
+
+def test_draft_beside_a_single_file(tmp_path):
     target, draft = split_tensors()
-    folder = write_shards(tmp_path, tiny_config(), {"one.safetensors": target, "two.safetensors": draft})
+    folder = write_shards(tmp_path, tiny_config(), {"model.safetensors": target, "mtp.safetensors": draft})
+    (folder / "model.safetensors.index.json").unlink()
+    assert Checkpoint.open(folder).has_nextn
+
+
+@pytest.mark.parametrize("name", ["norm.weight", "model.norm.weight", "base.layers.0.lora_A.weight"])
+def test_file_outside_the_index_with_other_things(tmp_path, name):
+    """Copies and what is none of the model's are not read, but mentioned."""
+    target, draft = split_tensors()
+    folder = write_shards(tmp_path, tiny_config(), {"one.safetensors": target | draft})
+    save_file({name: torch.ones(64)}, folder / "two.safetensors")
+    checkpoint = Checkpoint.open(folder)
+    assert checkpoint.has_nextn
+    assert len(checkpoint.warnings) == 1 and "two.safetensors" in checkpoint.warnings[0]
+    assert "not read" in checkpoint.warnings[0]
+
+
+def test_draft_in_a_file_that_cannot_be_taken(tmp_path):
+    """The sentence about the draft knows of it."""
+    target, draft = split_tensors()
+    shards = {
+        "one.safetensors": target,
+        "mtp.safetensors": draft | {"norm.weight": target["norm.weight"] + 1},
+    }
+    folder = write_shards(tmp_path, tiny_config(), shards)
     write_index(folder, {name: "one.safetensors" for name in target})
     checkpoint = Checkpoint.open(folder)
     assert not checkpoint.has_nextn
-    assert any("two.safetensors" in warning for warning in checkpoint.warnings)
+    assert "mtp.safetensors" in checkpoint.draft.found and "no mtp" not in checkpoint.draft.found
+    assert any("it repeats norm.weight" in warning for warning in checkpoint.warnings)
+    (folder / "mtp.safetensors").write_bytes(b"short")
+    checkpoint = Checkpoint.open(folder)
+    assert "mtp.safetensors" in checkpoint.draft.found and "cannot be read" in checkpoint.draft.found
+    assert any("truncated file" in warning for warning in checkpoint.warnings)
 
 
 def test_index_naming_a_missing_shard(tmp_path):

@@ -1,7 +1,10 @@
 """Which draft a checkpoint carries, decided by its tensors: each kind has one sentence of its own."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from nextn.runtime.contract.errors import CheckpointError, ExitCode
 from nextn.weights import Checkpoint, load_weights, pack_weights, packed_weights
@@ -188,6 +191,19 @@ def test_draft_folder_with_the_drafts_shard_alone(tmp_path, target):
     assert Checkpoint.open(target, folder).has_nextn
 
 
+def test_draft_folder_with_a_draft_that_its_index_omits(tmp_path, target):
+    """Again without the shards that nothing is wanted of."""
+    tensors = tiny_tensors()
+    shards = {"one.safetensors": without_nextn(tensors), "mtp.safetensors": draft_of(tensors)}
+    folder = write_shards(tmp_path / "release", tiny_config(), shards, unlisted=tuple(draft_of(tensors)))
+    assert Checkpoint.open(target, folder).has_nextn
+    (folder / "one.safetensors").unlink()
+    assert Checkpoint.open(target, folder).has_nextn
+    (folder / "mtp.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="missing shard"):
+        Checkpoint.open(target, folder)
+
+
 def test_records_tell_a_draft_folder_that_holds_the_target(tmp_path):
     tensors = tiny_tensors()
     draft = write_folder(tmp_path, tiny_config(), tensors)
@@ -202,18 +218,83 @@ def test_damaged_draft_that_is_not_needed(tmp_path, original):
     tensors = tiny_tensors()
     del tensors["mtp.0.hnorm.weight"]
     checkpoint = Checkpoint.open(write_folder(tmp_path, tiny_config(), tensors), draft_needed=False)
-    assert "missing tensor, mtp.0.hnorm.weight" in refused_to_draft(checkpoint).message
-    assert any("mtp.0.hnorm.weight" in warning for warning in checkpoint.warnings)
+    error = refused_to_draft(checkpoint)
+    assert "the NextN layer is damaged: missing tensor" in error.message
+    assert (error.key, error.file) == ("mtp.0.hnorm.weight", str(tmp_path / "model.safetensors"))
+    assert (error.expected, error.found) == ([64], "nothing")
+    (warning,) = checkpoint.warnings
+    assert warning == (
+        "the NextN layer is damaged: missing tensor "
+        f"(file {tmp_path / 'model.safetensors'}, key mtp.0.hnorm.weight, expected [64], found nothing); "
+        "the Target is used alone"
+    )
     expected = plain_weights(Checkpoint.open(original))
     for name, weight in plain_weights(checkpoint).items():
         assert torch.equal(weight, expected[name])
 
 
-def test_unlisted_draft_beside_the_target_is_mentioned(tmp_path):
-    """A sidecar that the index does not know is not read, but its name is said."""
+def absent(file: Path) -> None:
+    file.unlink()
+
+
+def truncated(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-10])
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def no_file(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def lacking_a_listed_tensor(file: Path) -> None:
+    tensors = load_file(file)
+    del tensors["mtp.0.e_proj.weight"]
+    save_file(tensors, file)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (absent, "missing shard"),
+        (truncated, "truncated file"),
+        (empty, "truncated file"),
+        (no_file, "cannot read tensors"),
+        (lacking_a_listed_tensor, "tensor missing from its shard"),
+    ],
+)
+def test_damaged_shard_of_the_draft_alone(tmp_path, original, damage, message):
+    """It is an error for who drafts with it, and a warning for who does not."""
     tensors = tiny_tensors()
-    shards = {"one.safetensors": without_nextn(tensors), "mtp.safetensors": draft_of(tensors)}
-    folder = write_shards(tmp_path, tiny_config(), shards, unlisted=tuple(draft_of(tensors)))
-    checkpoint = Checkpoint.open(folder)
-    refused_to_draft(checkpoint)
-    assert any("mtp.safetensors" in warning for warning in checkpoint.warnings)
+    shards = {"one.safetensors": without_nextn(tensors), "two.safetensors": draft_of(tensors)}
+    folder = write_shards(tmp_path, tiny_config(), shards)
+    damage(folder / "two.safetensors")
+    with pytest.raises(CheckpointError, match=message) as caught:
+        Checkpoint.open(folder)
+    assert "two.safetensors" in str(caught.value)
+
+    alone = Checkpoint.open(folder, draft_needed=False)
+    assert message in refused_to_draft(alone).message
+    assert len(alone.warnings) == 1 and str(caught.value) in alone.warnings[0]
+    expected = plain_weights(Checkpoint.open(original))
+    for name, weight in plain_weights(alone).items():
+        assert torch.equal(weight, expected[name])
+
+    other = Checkpoint.open(folder, original)
+    assert other.has_nextn
+    assert len(other.warnings) == 1 and str(caught.value) in other.warnings[0]
+    with pytest.raises(CheckpointError, match=message):
+        Checkpoint.open(original, folder)
+
+
+def test_damaged_shard_that_holds_more_than_the_draft(tmp_path):
+    tensors = tiny_tensors()
+    shards = {"one.safetensors": without_nextn(tensors), "two.safetensors": draft_of(tensors)}
+    shards["two.safetensors"]["norm.weight"] = shards["one.safetensors"].pop("norm.weight")
+    folder = write_shards(tmp_path, tiny_config(), shards)
+    empty(folder / "two.safetensors")
+    with pytest.raises(CheckpointError, match="truncated file"):
+        Checkpoint.open(folder, draft_needed=False)
