@@ -23,6 +23,7 @@ def reusable(output: Path, inputs: CompileInputs, force: bool) -> Manifest | Non
     Raises UsageError if something else is there: without `force` whatever it is, with `force` anything but
     an artifact, which alone may be replaced.
     """
+    _check_parents(output)
     if not output.exists() and not output.is_symlink():
         return None
     if not output.is_dir() or output.is_symlink():
@@ -52,6 +53,20 @@ def reusable(output: Path, inputs: CompileInputs, force: bool) -> Manifest | Non
     raise UsageError(
         "the output exists and was made from other inputs or options; --force replaces it", file=output
     )
+
+
+def _check_parents(output: Path) -> None:
+    """The folders that are there are folders; the others will be made."""
+    for parent in output.parents:
+        if parent.exists() or parent.is_symlink():
+            if not parent.is_dir():
+                raise UsageError(
+                    "the output is below something that is not a folder",
+                    file=output,
+                    expected="a folder",
+                    found=parent,
+                )
+            return
 
 
 def _check_files(output: Path, manifest: Manifest) -> None:

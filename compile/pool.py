@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +24,11 @@ WORKER_COMMAND = (sys.executable, "-m", "nextn.compile.worker")
 
 _POLL_SECONDS = 0.05
 _LOG_TAIL_CHARS = 400
+
+_LEAST_FREE_BYTES = 4 * 1024 * 1024
+"""A compiler that has less to write to fails for want of it, whatever it says."""
+
+_DISK_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 
 @dataclass
@@ -57,7 +64,7 @@ def run_workers(
         environment: added to the workers' environment.
         command: the worker program, to which a job file and this process's id are added.
 
-    Raises ExecutionError naming the graph and the end of its log if a worker fails. Workers that still
+    Raises ExecutionError naming the graph and the last line of its log if a worker fails. Workers that still
     run are ended before this returns, whichever way it returns.
     """
     waiting = deque(jobs)
@@ -105,11 +112,20 @@ def _description(worker: _Running) -> dict[str, Any]:
             return description
     except (OSError, ValueError):
         pass
+    failed = f"compiling graph {worker.job.key} failed"
+    log = worker.log.read_text(errors="replace")
+    free = shutil.disk_usage(worker.log.parent).free
+    # A full disk cuts the log as well, so that it need not say so.
+    if free < _LEAST_FREE_BYTES or any(sign in log for sign in _DISK_FULL):
+        raise ExecutionError(
+            f"{failed}: no space left on the disk of the artifact",
+            file=worker.log.parent,
+            expected="free space for compiler files",
+            found=f"{free} bytes free",
+        )
     ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
-    tail = worker.log.read_text(errors="replace")[-_LOG_TAIL_CHARS:].strip()
-    raise ExecutionError(
-        f"compiling graph {worker.job.key} failed: {ending}; its log ends: {tail or '(empty)'}"
-    )
+    tail = (log.strip().splitlines() or ["(empty)"])[-1][-_LOG_TAIL_CHARS:]
+    raise ExecutionError(f"{failed}: {ending}; its log ends: {tail}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

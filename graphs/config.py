@@ -29,6 +29,9 @@ LayerKind = Literal["swa", "c4", "c128"]
 
 MODEL_TYPE = "deepseek_v4"
 
+_USE = "use a checkpoint of DeepSeek-V4 Flash or Pro"
+_V41 = f"this is DeepSeek-V4.1 (Engram, vision, shared caches), another architecture; {_USE}"
+
 _RATIO_OF_LAYER_TYPE = {
     "sliding_attention": 0,
     "compressed_sparse_attention": 4,
@@ -259,9 +262,8 @@ def _build(reader: FieldReader, derived: _Derived) -> ModelConfig:
 def _check_model_type(reader: FieldReader) -> None:
     for key in ("text_config", "vision_config"):
         if reader.has(key):
-            reader.refuse(
-                key, "nothing", reader.raw[key], "only text models are supported, of V4 and not later"
-            )
+            message = _V41 if _names_v41(reader.raw) else f"only text models are supported; {_USE}"
+            reader.refuse(key, "nothing", reader.raw[key], message)
     found = reader.value("model_type", MODEL_TYPE)
     if found == MODEL_TYPE:
         return
@@ -270,11 +272,21 @@ def _check_model_type(reader: FieldReader) -> None:
         reader.refuse(
             "model_type", MODEL_TYPE, found, "DSpark drafts are a different draft model and not supported"
         )
+    if _names_v41({"model_type": found}):
+        reader.refuse("model_type", MODEL_TYPE, found, _V41)
     if name.startswith("deepseek_v4"):
-        reader.refuse(
-            "model_type", MODEL_TYPE, found, "this later DeepSeek architecture is not supported, only V4 is"
-        )
-    reader.refuse("model_type", MODEL_TYPE, found, "only DeepSeek-V4 checkpoints are supported")
+        message = f"this later DeepSeek architecture is not supported; {_USE}"
+        reader.refuse("model_type", MODEL_TYPE, found, message)
+    reader.refuse("model_type", MODEL_TYPE, found, f"only DeepSeek-V4 is supported; {_USE}")
+
+
+def _names_v41(raw: Mapping[str, object]) -> bool:
+    """Whether a config is that of DeepSeek-V4.1, which nests its text model's (spec section 1.6)."""
+    nested = raw.get("text_config")
+    inner = nested.get("model_type") if isinstance(nested, dict) else None
+    return any(
+        "v41" in str(value).lower() for value in (raw.get("model_type"), raw.get("architectures"), inner)
+    )
 
 
 def _check_constants(reader: FieldReader) -> None:

@@ -91,7 +91,8 @@ class TensorEncoder:
         """Raise for a tensor that nothing has asked for."""
         for name, stored in self._tensors.items():
             if name not in self._used:
-                _refuse(stored, "unexpected tensor", "only tensors config.json implies", None)
+                found = f"{stored.dtype} {list(stored.shape)}"
+                _refuse(stored, "unexpected tensor", "only tensors config.json implies", found)
 
     def _take(self, name: str) -> StoredTensor | None:
         self._used.add(name)
@@ -102,18 +103,29 @@ class TensorEncoder:
         found = [scale for leaf in _SCALE_LEAVES if (scale := self._take(base + leaf)) is not None]
         if len(found) != 1:
             wanted = f"one of {' and '.join(base + leaf for leaf in _SCALE_LEAVES)}"
-            names = " and ".join(scale.name for scale in found)
-            _refuse(data, "quantised tensor without its scale", wanted, names or "nothing")
-        scales = found[0]
+            if not found:
+                _refuse(data, "quantised tensor without its scale", wanted, "nothing")
+            _refuse(data, "two scales for one weight", wanted, " and ".join(scale.name for scale in found))
+        return self._with_scales(part, data, found[0], base)
+
+    def _with_scales(
+        self, part: SourcePart, data: StoredTensor, scales: StoredTensor, base: str
+    ) -> EncodedTensor:
         rows, columns = part.shape
         if data.dtype == "F8_E4M3":
             _check_dtype(scales, (POWER_SCALES,))
             _check_shape(scales, (-(-rows // FP8_BLOCK), -(-columns // FP8_BLOCK)))
             return EncodedTensor("fp8_block", part.shape, data, scales)
+        per_group, per_row = (rows, -(-columns // MXFP4_GROUP)), ((rows,), (rows, 1))
+        # Where the shape of the scales is that of one form alone, another's dtype is the fault.
+        if scales.shape == per_group and per_group not in per_row:
+            _check_dtype(scales, (POWER_SCALES,))
+        if scales.shape in per_row and scales.shape != per_group:
+            _check_dtype(scales, tuple(FLOAT_DTYPES))
         if scales.dtype == POWER_SCALES:
             if columns % 2:
                 _refuse(data, "fp4 needs an even number of columns", "an even number", columns)
-            _check_shape(scales, (rows, -(-columns // MXFP4_GROUP)))
+            _check_shape(scales, per_group)
             return EncodedTensor("mxfp4", part.shape, data, scales)
         _check_dtype(scales, tuple(FLOAT_DTYPES))
         _check_shape(scales, (rows,) if len(scales.shape) == 1 else (rows, 1))

@@ -1,6 +1,9 @@
 """Takes the compile worker's place: writes a small file per graph at once, or misbehaves on demand.
 
-`NEXTN_STAND_IN` holds JSON: `{"sleep": seconds, "only": graph key, "end": "crash" | "fill" | "mute"}`.
+`NEXTN_STAND_IN` holds JSON: `{"sleep": seconds, "only": graph key, "end": how}`, where the last is one of
+`crash`, `raise`, `fill`, `stuff` and `mute`.
+
+`stuff` takes what the disk has left and ends without a word, as a log on a full disk does.
 """
 
 import hashlib
@@ -9,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from nextn.compile.worker import GraphJob, die_with_parent
@@ -24,8 +28,15 @@ def main() -> int:
         print(f"about to compile {job.key}", flush=True)
         if behaviour.get("end") == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
+        if behaviour.get("end") == "raise":
+            raise ValueError("of the last line")
         if behaviour.get("end") == "fill":
             raise OSError(28, "No space left on device", str(job.output))
+        if behaviour.get("end") == "stuff":
+            with open(job.output, "wb", buffering=0) as file, suppress(OSError):
+                while file.write(bytes(65536)):
+                    pass
+            return 1
         if behaviour.get("end") == "mute":
             return 0
     content = f"library of {job.key}\n".encode()

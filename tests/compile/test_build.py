@@ -140,6 +140,17 @@ def test_an_artifact_with_a_foreign_file_is_never_replaced(artifact: Path, compi
     assert (artifact / "notes.txt").exists()
 
 
+def test_an_output_below_a_file_is_refused(tmp_path: Path, compile_to: Run) -> None:
+    (tmp_path / "file").write_text("keep me")
+    refused = compile_to(tmp_path / "file" / "sub" / "artifact")
+    assert refused.code == 2
+    assert refused.err.splitlines()[-1].endswith(
+        f"the output is below something that is not a folder (file {tmp_path / 'file' / 'sub' / 'artifact'}, "
+        f"expected a folder, found {tmp_path / 'file'})"
+    )
+    assert (tmp_path / "file").read_text() == "keep me"
+
+
 def test_a_file_of_that_name_is_refused(tmp_path: Path, compile_to: Run) -> None:
     (tmp_path / "file").write_text("keep me")
     refused = compile_to(tmp_path / "file", "--force")
@@ -265,7 +276,8 @@ def test_two_compiles_of_one_artifact_do_not_mix(
     ("end", "expected"),
     [
         ("crash", "killed by SIGSEGV; its log ends: about to compile verify.b1"),
-        ("fill", "No space left on device"),
+        ("fill", "failed: no space left on the disk of the artifact (file "),
+        ("raise", "exit 1; its log ends: ValueError: of the last line"),
         ("mute", "exit 0; its log ends: about to compile verify.b1"),
     ],
 )
@@ -277,6 +289,7 @@ def test_a_failed_worker_is_one_line_with_the_graph(
     last = failed.err.splitlines()[-1]
     assert last.startswith("nextn-compile: error: compiling graph verify.b1 failed")
     assert expected in last
+    assert "Traceback" not in last
     assert not (tmp_path / "artifact").exists()
 
 

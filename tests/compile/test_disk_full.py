@@ -17,9 +17,19 @@ from tests.compile.conftest import Outcome
 @pytest.fixture(params=[600_000, 660_000], ids=["weights", "golden"])
 def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """A file system too small for the weights, or for what comes after them."""
+    yield from mounted(tmp_path, request.param)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system that holds the artifact and little more."""
+    yield from mounted(tmp_path, 2_000_000)
+
+
+def mounted(tmp_path: Path, size: int) -> Iterator[Path]:
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={request.param}", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("mounting a small file system needs root")
     yield folder
@@ -32,6 +42,19 @@ def test_full_disk(small_disk: Path, compile_to: Callable[..., Outcome]) -> None
     assert failed.err.splitlines()[-1].startswith("nextn-compile: error: ")
     assert "space" in failed.err.splitlines()[-1]
     assert not (small_disk / "artifact").exists()
+
+
+def test_disk_that_fills_while_graphs_compile(disk: Path, compile_to: Callable[..., Outcome]) -> None:
+    """One short line that says so, although nothing in the log does."""
+    failed = compile_to(disk / "artifact", "--jobs", "1", only="decode.b1", end="stuff")
+    assert failed.code == 5
+    last = failed.err.splitlines()[-1]
+    assert last.startswith(
+        "nextn-compile: error: compiling graph decode.b1 failed: no space left on the disk"
+    )
+    assert "0 bytes free" in last and len(last) < 400
+    assert not (disk / "artifact").exists()
+    assert compile_to(disk / "artifact").code == 0
 
 
 @contextmanager

@@ -264,7 +264,8 @@ def test_contradictions_in_the_hugging_face_spelling_are_named(change, key):
 @pytest.mark.parametrize(
     ("model_type", "said"),
     [
-        ("deepseek_v41", "later DeepSeek architecture"),
+        ("deepseek_v41", "DeepSeek-V4.1"),
+        ("deepseek_v42", "later DeepSeek architecture"),
         ("deepseek_v4_dspark", "DSpark"),
         ("llama", "only DeepSeek-V4"),
         (None, "missing"),
@@ -283,6 +284,23 @@ def test_a_config_of_several_models_is_refused_in_one_sentence(key):
     del raw["num_hidden_layers"]
     error = refused(raw)
     assert error.key == key and "only text models" in str(error)
+    assert "use a checkpoint of DeepSeek-V4 Flash or Pro" in str(error)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"architectures": ["DeepseekV41ForCausalLM"]},
+        {"model_type": "deepseek_v41"},
+        {"text_config": {"model_type": "deepseek_v41_text"}},
+    ],
+    ids=str,
+)
+def test_v41_is_told_by_its_nested_config(changes):
+    """Its `model_type` may be absent; what it is and what to use instead is said all the same."""
+    error = refused(flash_config() | {"text_config": {"hidden_size": 5120}, "vision_config": {}} | changes)
+    assert "this is DeepSeek-V4.1" in error.message
+    assert "use a checkpoint of DeepSeek-V4 Flash or Pro" in error.message
 
 
 def test_unknown_keys_are_warned_about_and_dspark_keys_explained():

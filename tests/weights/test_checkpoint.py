@@ -72,7 +72,7 @@ def test_missing_tensor_is_named(tmp_path, name):
 )
 def test_unexpected_tensor_is_named(tmp_path, name):
     error = refused(write_folder(tmp_path, tiny_config(), tiny_tensors() | {name: torch.zeros(2)}))
-    assert (error.message, error.key) == ("unexpected tensor", name)
+    assert (error.message, error.key, error.found) == ("unexpected tensor", name, "F32 [2]")
     assert error.file == str(tmp_path / "model.safetensors")
 
 

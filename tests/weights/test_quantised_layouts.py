@@ -140,6 +140,7 @@ def ue8m0(*shape: int, code: int = 127) -> torch.Tensor:
 
 WQ_A = "layers.1.attn.wq_a"
 EXPERT = "layers.2.ffn.experts.3.w2"
+UP = "layers.2.ffn.experts.3.w1"
 
 
 @pytest.mark.parametrize(
@@ -148,11 +149,21 @@ EXPERT = "layers.2.ffn.experts.3.w2"
         (lambda t: t.pop(f"{WQ_A}.scale"), "quantised tensor without its scale", f"{WQ_A}.weight"),
         (
             lambda t: t.update({f"{WQ_A}.weight_scale": ue8m0(1, 1)}),
-            "quantised tensor without its scale",
+            "two scales for one weight",
             f"{WQ_A}.weight",
         ),
         (lambda t: t.update({f"{WQ_A}.scale": ue8m0(1, 2)}), "wrong tensor shape", f"{WQ_A}.scale"),
         (lambda t: t.update({f"{WQ_A}.scale": torch.ones(1, 1)}), "wrong tensor dtype", f"{WQ_A}.scale"),
+        (
+            lambda t: t.update({f"{UP}.scale": t[f"{UP}.scale"].float()}),
+            "wrong tensor dtype",
+            f"{UP}.scale",
+        ),
+        (
+            lambda t: t.update({f"{UP}.scale": t[f"{UP}.scale"].view(torch.uint8)}),
+            "wrong tensor dtype",
+            f"{UP}.scale",
+        ),
         (
             lambda t: t.update({f"{WQ_A}.scale": ue8m0(1, 1, code=255)}),
             "scale is not a number",
@@ -213,6 +224,11 @@ def test_damaged_release_is_refused_by_name(tmp_path, change, message, key):
         (
             lambda t, d: t[f"{WQ_A}.weight_scale"].fill_(torch.inf),
             "scale is not a number",
+            f"{WQ_A}.weight_scale",
+        ),
+        (
+            lambda t, d: t.update({f"{WQ_A}.weight_scale": ue8m0(*t[f"{WQ_A}.weight_scale"].shape)}),
+            "wrong tensor dtype",
             f"{WQ_A}.weight_scale",
         ),
         (
