@@ -41,6 +41,8 @@ class Checkpoint:
     tensors: Mapping[str, EncodedTensor]
     """By original name (spec section 2.1)."""
     warnings: tuple[str, ...]
+    described_but_absent: tuple[str, ...] = ()
+    """Tensors that the description of an export names and the checkpoint lacks."""
 
     @property
     def has_nextn(self) -> bool:
@@ -98,6 +100,10 @@ class Checkpoint:
             draft=draft,
             tensors=encoded | draft_encoded,
             warnings=tuple(dict.fromkeys(warnings)),
+            # What a damaged shard would hold is another matter.
+            described_but_absent=()
+            if source.shards.draft_fault
+            else source.metadata.absent(source.shards.tensors),
         )
 
     def require_nextn(self, steps: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +58,11 @@ class QuantisationMetadata:
         method = declared.get("quant_method") if isinstance(declared, dict) else None
         return cls(file, types, method if isinstance(method, str) else None)
 
+    def absent(self, names: Collection[str]) -> tuple[str, ...]:
+        """The tensors described that are not among `names`."""
+        described = (name for name, kind in (self.types or {}).items() if "." in name and _is_type(kind))
+        return tuple(name for name in described if name not in names)
+
     def check(self, name: str, encoding: Encoding) -> None:
         """Refuse a tensor whose description says otherwise than its header.
 
@@ -87,6 +92,10 @@ class QuantisationMetadata:
                 expected=f"{declared} ({expected})",
                 found=encoding,
             )
+
+
+def _is_type(value: object) -> bool:
+    return isinstance(value, str) and value in _ENCODING_OF_TYPE
 
 
 def _refuse_rotation(file: Path, description: Mapping[str, object]) -> None:

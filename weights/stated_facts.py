@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 
 import torch
 
 from nextn.graphs.config import read_json_object
 from nextn.weights.assemble import load_weights
 from nextn.weights.checkpoint import Checkpoint
+from nextn.weights.dequantise import FP8_BLOCK, Encoding
 from nextn.weights.encoded_tensors import FLOAT_DTYPES
 from nextn.weights.packed import iterate_packed_weights
+from nextn.weights.quantisation_metadata import DESCRIPTION_FILE
+
+_ENCODINGS_OF_METHOD: Mapping[str, frozenset[Encoding]] = {
+    "fp8": frozenset({"fp8_block", "mxfp4"}),
+    "compressed-tensors": frozenset({"int8_row"}),
+}
+_ENCODING_OF_EXPERTS: Mapping[str, Encoding] = {"fp4": "mxfp4", "fp8": "fp8_block", "int8": "int8_row"}
+_INT8_EXPORTS = ("W8A8", "W8A8_DYNAMIC")
+_E4M3 = ("e4m3", "e4m3fn", "float8_e4m3fn")
 
 
 def check_expert_tables(checkpoint: Checkpoint) -> None:
@@ -25,15 +36,62 @@ def check_expert_tables(checkpoint: Checkpoint) -> None:
 
 
 def stated_form_warning(checkpoint: Checkpoint) -> str | None:
-    """A warning if `config.json` states a quantisation that no tensor has: tensors decide, not the config."""
-    file = checkpoint.folder / "config.json"
-    stated = read_json_object(file).get("quantization_config")
-    method = stated.get("quant_method") if isinstance(stated, dict) else None
-    tensors = checkpoint.tensors.values()
-    if method is None or any(tensor.encoding != "plain" for tensor in tensors):
+    """A warning if `config.json` or the description of an export states another form than the tensors have:
+    tensors decide."""
+    config = read_json_object(checkpoint.folder / "config.json")
+    found = {tensor.encoding for tensor in checkpoint.tensors.values()}
+    contradictions = []
+    if said := ", ".join(_of_config(config, checkpoint, found)):
+        contradictions.append(f"config.json says {said}")
+    description = checkpoint.folder / DESCRIPTION_FILE
+    if description.exists():
+        contradictions += _of_description(read_json_object(description), checkpoint, found)
+    if not contradictions:
         return None
-    stored = Counter(tensor.data.dtype for tensor in tensors if tensor.data.dtype in FLOAT_DTYPES)
-    dtype = str(FLOAT_DTYPES[stored.most_common(1)[0][0]]).removeprefix("torch.")
-    return (
-        f"{file}: quantization_config says {str(method)[:80]}, but the tensors are {dtype}: taken as stored"
-    )
+    all_said = "; ".join(contradictions)
+    return f"{checkpoint.folder}: {all_said}, but the tensors are {_stored_form(checkpoint)}: taken as stored"
+
+
+def _of_config(config: Mapping[str, object], checkpoint: Checkpoint, found: set[Encoding]) -> Iterator[str]:
+    stated = config.get("quantization_config")
+    declared = stated if isinstance(stated, dict) else {}
+    method = declared.get("quant_method")
+    if method is not None and not _ENCODINGS_OF_METHOD.get(str(method), frozenset()) & found:
+        yield f"quant_method {_shown(method)}"
+    if "fp8_block" in found:
+        form = declared.get("fmt")
+        if form is not None and str(form).lower() not in _E4M3:
+            yield f"fmt {_shown(form)}"
+        block = declared.get("weight_block_size")
+        if block is not None and block != [FP8_BLOCK, FP8_BLOCK]:
+            yield f"weight_block_size {_shown(block)}"
+    experts = config.get("expert_dtype") or declared.get("expert_dtype")
+    if experts is not None:
+        stored = {tensor.encoding for name, tensor in checkpoint.tensors.items() if ".experts." in name}
+        if _ENCODING_OF_EXPERTS.get(str(experts), "plain") not in stored:
+            yield f"expert_dtype {_shown(experts)}"
+
+
+def _of_description(
+    description: Mapping[str, object], checkpoint: Checkpoint, found: set[Encoding]
+) -> Iterator[str]:
+    kind = description.get("model_quant_type")
+    is_true = "int8_row" in found if kind in _INT8_EXPORTS else kind == "FLOAT" and found == {"plain"}
+    if kind is not None and not is_true:
+        yield f"{DESCRIPTION_FILE} says model_quant_type {_shown(kind)}"
+    absent = checkpoint.described_but_absent
+    if absent:
+        yield f"{DESCRIPTION_FILE} describes {len(absent)} tensors that do not exist, first {absent[0]}"
+
+
+def _stored_form(checkpoint: Checkpoint) -> str:
+    """The quantised forms, or the dtype most tensors have."""
+    if any(tensor.encoding != "plain" for tensor in checkpoint.tensors.values()):
+        return checkpoint.layout.storage
+    dtypes = (tensor.data.dtype for tensor in checkpoint.tensors.values())
+    stored = Counter(dtype for dtype in dtypes if dtype in FLOAT_DTYPES)
+    return str(FLOAT_DTYPES[stored.most_common(1)[0][0]]).removeprefix("torch.")
+
+
+def _shown(value: object) -> str:
+    return str(value)[:80]
