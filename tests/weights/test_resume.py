@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import torch
 
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.weights import Checkpoint, load_packed, pack_weights, packed_weights
+from nextn.weights.aligned_file import take_back
+from nextn.weights.pack import PackedFile
 from nextn.weights.pack_journal import PackJournal
 from nextn.weights.stored_tensors import StoredTensor
 from tests.oracles import published_layouts as layouts
@@ -217,3 +220,45 @@ def test_what_is_written_already_counts_as_space(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     pack(folder, out)
     assert out.exists()
+
+
+@pytest.mark.parametrize("share", [None, 0.0, 0.6, 1.0], ids=str)
+def test_hashes_taken_while_writing_are_the_files(folder, tmp_path, share):
+    """Gaps of both alignments, tensors found written and tensors written now are all in the body's hash."""
+    checkpoint, out = Checkpoint.open(folder), tmp_path / "weights"
+    packed, extra = packed_weights(checkpoint.config, True), {"large": torch.ones(600_000)}
+    told: list[PackedFile] = []
+
+    def finished(file: PackedFile) -> None:
+        assert out.exists() and (tmp_path / "weights.partial.journal").exists()
+        told.append(file)
+
+    if share is not None:
+        with pytest.raises(KeyboardInterrupt):
+            pack_weights(checkpoint, packed, torch.float32, out, extra, Interrupt(share), finished=finished)
+    entries = pack_weights(checkpoint, packed, torch.float32, out, extra, finished=finished)
+    content = out.read_bytes()
+    header, body = content[: told[0].header_bytes], content[told[0].header_bytes :]
+    assert len(header) == 8 + int.from_bytes(header[:8], "little") and len(told) == 1
+    assert told[0] == PackedFile(
+        entries, len(content), len(header), sha256(header).hexdigest(), sha256(body).hexdigest()
+    )
+    assert entries[-1]["offset"] % (2 * 1024 * 1024) == 0
+    assert not (tmp_path / "weights.partial.journal").exists()
+
+
+def test_finished_file_without_a_record_is_not_packed_again(folder, tmp_path, reads):
+    """Killed while its record is written: the journal still vouches for it."""
+    checkpoint, out = Checkpoint.open(folder), tmp_path / "weights"
+    packed = packed_weights(checkpoint.config, True)
+
+    def killed(file: PackedFile) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pack_weights(checkpoint, packed, torch.float32, out, finished=killed)
+    content = out.read_bytes()
+    reads.clear()
+    take_back(out)
+    pack_weights(checkpoint, packed, torch.float32, out)
+    assert not reads and out.read_bytes() == content
