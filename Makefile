@@ -6,8 +6,11 @@ PYTEST_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
-EXTRAS = $(BIN)/python -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]], sep="\n")'
+# torch_npu needs an environment of its own: where it is installed and CANN is not, a plain `import torch` fails.
+NPU_VENV := .venv-npu
+# Of the environment whose stamp file is being made.
+PIP = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
+EXTRAS = $(@D)/bin/python -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]], sep="\n")'
 
 PACKAGES := compile face graphs runtime weights
 # An editable install knows the files that were there when it was made: the list changes when one comes or goes.
@@ -17,7 +20,7 @@ $(shell mkdir -p build; find $(PACKAGES) -name '*.py' | sort > $(FILE_LIST).new;
 SOURCES := pyproject.toml CMakeLists.txt face/__init__.py $(FILE_LIST) $(shell find runtime/native third_party -type f)
 CPP_FILES := $(shell find runtime/native examples tests -name '*.cpp' -o -name '*.h' -o -name '*.hpp')
 
-.PHONY: demo test test-full bench lint clean
+.PHONY: demo test test-full test-npu test-npu-full bench lint clean
 
 demo: $(VENV)/nextn
 	$(BIN)/nextn-compile demo -o build/demo --force
@@ -29,6 +32,15 @@ test: $(VENV)/nextn $(VENV)/test
 
 test-full: $(VENV)/nextn $(VENV)/test
 	$(BIN)/pytest -m "full or not full" $(PYTEST_ARGS)
+
+# The Ascend tests, on a fake CANN (tests/fakes/cann): no NPU and no CANN are needed.
+NPU_PYTEST = TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(NPU_VENV)/bin/pytest tests/fakes tests/npu
+
+test-npu: $(NPU_VENV)/nextn $(NPU_VENV)/npu
+	$(NPU_PYTEST) $(PYTEST_ARGS)
+
+test-npu-full: $(NPU_VENV)/nextn $(NPU_VENV)/npu
+	$(NPU_PYTEST) -m "full or not full" $(PYTEST_ARGS)
 
 bench: $(VENV)/nextn $(VENV)/test
 	$(BIN)/nextn-compile demo -o build/demo --force
@@ -45,17 +57,24 @@ lint: $(VENV)/nextn $(VENV)/test $(VENV)/lint
 	MYPYPATH=build/typing $(BIN)/mypy -p nextn
 
 clean:
-	rm -rf build $(VENV)
+	rm -rf build $(VENV) $(NPU_VENV)
 
-$(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+$(VENV)/bin/python $(NPU_VENV)/bin/python: %/bin/python:
+	$(PYTHON) -m venv $*
 
-$(VENV)/nextn: $(BIN)/python $(SOURCES)
+$(VENV)/nextn $(NPU_VENV)/nextn: %/nextn: %/bin/python $(SOURCES)
 	$(PIP) "scikit-build-core==1.1.2" "cmake>=3.26" "ninja>=1.11"
-	$(PIP) --no-build-isolation --editable . --config-settings=build-dir=build/cmake
+	$(PIP) --no-build-isolation --editable . --config-settings=build-dir=$(*:.venv%=build/cmake%)
 	touch $@
 
 $(VENV)/test $(VENV)/lint: $(VENV)/%: $(BIN)/python pyproject.toml
 	$(EXTRAS) $* > $@.txt
+	$(PIP) --requirement $@.txt
+	mv $@.txt $@
+
+# After nextn, which brings torch: torch_npu itself, without what it asks for, then what it really needs.
+$(NPU_VENV)/npu: $(NPU_VENV)/nextn pyproject.toml
+	$(PIP) --no-deps "torch_npu==$(shell sed -n 's/^    "torch==\(.*\)",$$/\1/p' pyproject.toml)"
+	$(EXTRAS) npu > $@.txt
 	$(PIP) --requirement $@.txt
 	mv $@.txt $@
