@@ -1,0 +1,55 @@
+// Which streams are being captured, and what that forbids.
+
+#pragma once
+
+#include <acl/acl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "log.h"
+
+namespace fake_cann {
+
+/** A capture from its begin; after its end, the graph that `aclmdlRIExecuteAsync` replays. */
+struct Capture {
+    aclmdlRICaptureMode mode;
+    std::thread::id thread;
+    aclrtStream origin = nullptr;
+    aclmdlRI handle = nullptr;
+    bool open = true;
+    std::vector<std::string> tasks;
+};
+
+struct Stream {
+    int32_t id = 0;
+    std::shared_ptr<Capture> capture;
+};
+
+struct Event {
+    std::shared_ptr<Capture> capture;
+};
+
+/** What the handle of a capture stands for. */
+struct CapturedGraph {
+    std::shared_ptr<Capture> capture;
+};
+
+/** The open capture that a stream belongs to, or null. */
+std::shared_ptr<Capture> capture_of(aclrtStream stream);
+/** Whether a capture is open in any thread. */
+bool is_capture_open();
+/** Whether an unsafe call of this thread would disturb an open capture, by the rules of the capture modes. */
+bool disturbs_a_capture();
+
+/** Fills in stream and `captured`, logs, and if the stream is captured makes the entry a task of its graph.
+ */
+void submit(aclrtStream stream, Entry entry);
+/** Logs a call that makes the host wait; the code to return, an error inside a capture in strict mode. */
+aclError wait_for_device(aclrtStream stream, Entry entry);
+
+}  // namespace fake_cann

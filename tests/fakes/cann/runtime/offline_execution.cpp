@@ -1,0 +1,65 @@
+// Runs of an offline model: nothing is computed, but everything that can be wrong about the call is checked.
+
+#include "capture.h"
+#include "memory.h"
+#include "offline_data.h"
+#include "offline_model.h"
+
+using namespace fake_cann;
+
+namespace {
+
+/** Each buffer must be at least as large as its tensor, and lie in one live device allocation. */
+aclError check_buffers(const Dataset &dataset, const std::vector<ModelTensor> &tensors, uint64_t *total) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        const DataBuffer buffer = data_buffer_of(dataset.buffers[i]);
+        if (buffer.place == nullptr) return ACL_ERROR_GE_EXEC_MODEL_ADDR_INVALID;
+        if (buffer.bytes < tensors[i].bytes()) return ACL_ERROR_GE_EXEC_MODEL_DATA_SIZE_INVALID;
+        if (!device_memory().holds(buffer.place, buffer.bytes)) return ACL_ERROR_GE_EXEC_MODEL_ADDR_INVALID;
+        *total += tensors[i].bytes();
+    }
+    return ACL_SUCCESS;
+}
+
+aclError check_call(const OfflineModel &model, const aclmdlDataset *input, const aclmdlDataset *output,
+                    uint64_t *total) {
+    const Dataset *inputs = dataset_of(input);
+    const Dataset *outputs = dataset_of(output);
+    if (inputs == nullptr || outputs == nullptr) return ACL_ERROR_INVALID_PARAM;
+    if (inputs->buffers.size() != model.definition.inputs.size()) return ACL_ERROR_MODEL_INPUT_NOT_MATCH;
+    if (outputs->buffers.size() != model.definition.outputs.size()) return ACL_ERROR_MODEL_OUTPUT_NOT_MATCH;
+    // The memory lent at load must not have been freed since.
+    if (!device_memory().holds(model.work, model.work_bytes) ||
+        !device_memory().holds(model.weights, model.weight_bytes)) {
+        return ACL_ERROR_GE_EXEC_MODEL_ADDR_INVALID;
+    }
+    const aclError error = check_buffers(*inputs, model.definition.inputs, total);
+    return error != ACL_SUCCESS ? error : check_buffers(*outputs, model.definition.outputs, total);
+}
+
+/** An entry for the call, with the error that it deserves. */
+Entry examine(uint32_t id, const aclmdlDataset *input, const aclmdlDataset *output) {
+    const std::shared_ptr<const OfflineModel> model = offline_model(id);
+    Entry entry{"model_execute"};
+    if (model == nullptr) {
+        entry.error = ACL_ERROR_GE_EXEC_MODEL_ID_INVALID;
+        return entry;
+    }
+    entry.name = model->path;
+    entry.tasks = model->definition.num_ops;
+    entry.error = check_call(*model, input, output, &entry.bytes);
+    return entry;
+}
+
+}  // namespace
+
+aclError aclmdlExecuteAsync(uint32_t id, const aclmdlDataset *input, aclmdlDataset *output,
+                            aclrtStream stream) {
+    const Entry entry = examine(id, input, output);
+    submit(stream, entry);
+    return entry.error;
+}
+
+aclError aclmdlExecute(uint32_t id, const aclmdlDataset *input, aclmdlDataset *output) {
+    return wait_for_device(nullptr, examine(id, input, output));
+}
