@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 NPU_VENV := .venv-npu
 # Of the environment whose stamp file is being made.
 PIP = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
-EXTRAS = $(@D)/bin/python -c 'import sys, tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"][sys.argv[1]], sep="\n")'
+EXTRAS = $(@D)/bin/python -c 'import sys, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*(line for name in sys.argv[1:] for line in extras[name]), sep="\n")'
 
 PACKAGES := compile face graphs runtime weights
 # An editable install knows the files that were there when it was made: the list changes when one comes or goes.
@@ -34,7 +34,7 @@ test-full: $(VENV)/nextn $(VENV)/test
 	$(BIN)/pytest -m "full or not full" $(PYTEST_ARGS)
 
 # The Ascend tests, on a fake CANN (tests/fakes/cann): no NPU and no CANN are needed.
-NPU_PYTEST = TORCH_DEVICE_BACKEND_AUTOLOAD=0 $(NPU_VENV)/bin/pytest tests/fakes tests/npu
+NPU_PYTEST = $(NPU_VENV)/bin/pytest tests/fakes tests/npu
 
 test-npu: $(NPU_VENV)/nextn $(NPU_VENV)/npu
 	$(NPU_PYTEST) $(PYTEST_ARGS)
@@ -75,6 +75,6 @@ $(VENV)/test $(VENV)/lint: $(VENV)/%: $(BIN)/python pyproject.toml
 # After nextn, which brings torch: torch_npu itself, without what it asks for, then what it really needs.
 $(NPU_VENV)/npu: $(NPU_VENV)/nextn pyproject.toml
 	$(PIP) --no-deps "torch_npu==$(shell sed -n 's/^    "torch==\(.*\)",$$/\1/p' pyproject.toml)"
-	$(EXTRAS) npu > $@.txt
+	$(EXTRAS) test npu > $@.txt
 	$(PIP) --requirement $@.txt
 	mv $@.txt $@

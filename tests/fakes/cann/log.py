@@ -97,11 +97,11 @@ class FakeCann:
     @contextmanager
     def strict(self, on: bool = True) -> Iterator[None]:
         """Whether a host wait inside a capture fails with 107030; only logged otherwise."""
-        self.library.fake_cann_set_strict(on)
+        before = self.library.fake_cann_set_strict(on)
         try:
             yield
         finally:
-            self.library.fake_cann_set_strict(False)
+            self.library.fake_cann_set_strict(before)
 
     def _record(self, index: int) -> Record:
         raw = _RawRecord()
@@ -112,7 +112,7 @@ class FakeCann:
         return Record(*texts, raw.bytes, raw.tasks, raw.stream, raw.error, *flags)
 
     def _count(self, function: str) -> int:
-        call: Any = self.library[function]
+        call: Any = getattr(self.library, function)
         call.restype = ctypes.c_uint64
         return int(call())
 

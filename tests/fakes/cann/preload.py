@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 from pathlib import Path
 
 from tests.fakes.cann import build
-
-
-def is_torch_npu_installed() -> bool:
-    return importlib.util.find_spec("torch_npu") is not None
 
 
 def preload() -> Path:

@@ -1,4 +1,4 @@
-"""What the installed torch_npu wants from CANN: read from its files, so that another version needs no list."""
+"""What the installed torch_npu wants from CANN, read from its files: another version needs no other list."""
 
 from __future__ import annotations
 

@@ -39,6 +39,6 @@ bool fake_cann::is_strict() {
     return strictness();
 }
 
-void fake_cann_set_strict(int32_t strict) {
-    strictness() = strict != 0;
+int32_t fake_cann_set_strict(int32_t strict) {
+    return strictness().exchange(strict != 0);
 }

@@ -22,4 +22,5 @@ bool is_strict();
 
 }  // namespace fake_cann
 
-extern "C" void fake_cann_set_strict(int32_t strict);
+/** Returns what it was. */
+extern "C" int32_t fake_cann_set_strict(int32_t strict);
