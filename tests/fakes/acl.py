@@ -1,4 +1,4 @@
-"""A host of offline models in Python: the few ACL calls that torch_npu does not make, with their error codes."""
+"""A host of offline models in Python: the few ACL calls that torch_npu does not make."""
 
 from __future__ import annotations
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 import torch
 
+from tests.fakes.acl import Acl, AclError
 from tests.fakes.cann.log import FakeCann, Record, kernels
 
 CAPTURE_MODE_NOT_SUPPORT = 107030
@@ -81,6 +83,17 @@ def test_a_host_read_inside_a_capture_fails_in_strict_mode(cann: FakeCann, rows:
     found = illegal(cann.take())
     assert {"copy"} <= {record.kind for record in found}
     assert {record.error for record in found} == {CAPTURE_MODE_NOT_SUPPORT}
+
+
+def test_a_copy_that_was_refused_moved_nothing(cann: FakeCann) -> None:
+    acl = Acl(cann.library)
+    place = acl.malloc(4)
+    acl.copy_to_device(place, b"kept")
+    for strict, expected in ((True, b"kept"), (False, b"lost")):
+        with cann.strict(strict), suppress(AclError):
+            capture(lambda: acl.copy_to_device(place, b"lost"))
+        assert acl.copy_to_host(place, 4) == expected
+    acl.free(place)
 
 
 def test_a_host_read_inside_a_capture_is_logged_otherwise(cann: FakeCann, rows: torch.Tensor) -> None:

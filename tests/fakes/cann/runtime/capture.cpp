@@ -70,11 +70,15 @@ void submit(aclrtStream stream, Entry entry) {
     note(std::move(entry));
 }
 
-aclError wait_for_device(aclrtStream stream, Entry entry) {
+aclError wait_for_device(aclrtStream stream, Entry entry, const std::function<aclError(Entry *)> &work) {
     entry.stream = id_of(stream);
     entry.blocking = true;
     entry.captured = capture_of(stream) != nullptr || disturbs_a_capture();
-    if (entry.captured && is_strict()) entry.error = ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT;
+    if (entry.captured && is_strict()) {
+        entry.error = ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT;
+    } else if (work) {
+        entry.error = work(&entry);
+    }
     const aclError error = entry.error;
     note(std::move(entry));
     return error;

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -49,7 +50,11 @@ bool disturbs_a_capture();
 /** Fills in stream and `captured`, logs, and if the stream is captured makes the entry a task of its graph.
  */
 void submit(aclrtStream stream, Entry entry);
-/** Logs a call that makes the host wait; the code to return, an error inside a capture in strict mode. */
-aclError wait_for_device(aclrtStream stream, Entry entry);
+/**
+ * Does `work`, whose result is the entry's error, logs it as a call for which the host waits, and gives the
+ * code to return. Inside a capture that is an error in strict mode, and the work is not done.
+ */
+aclError wait_for_device(aclrtStream stream, Entry entry,
+                         const std::function<aclError(Entry *)> &work = nullptr);
 
 }  // namespace fake_cann

@@ -52,10 +52,9 @@ aclError fill_bytes(void *target, size_t room, int32_t value, size_t bytes) {
     return ACL_SUCCESS;
 }
 
-Entry entry_of(const char *kind, const char *name, const char *detail, size_t bytes, aclError error) {
+Entry entry_of(const char *kind, const char *name, const char *detail, size_t bytes) {
     Entry entry{kind, name, detail};
     entry.bytes = bytes;
-    entry.error = error;
     return entry;
 }
 
@@ -63,16 +62,17 @@ Entry entry_of(const char *kind, const char *name, const char *detail, size_t by
 
 aclError aclrtMemcpy(void *target, size_t room, const void *source, size_t bytes, aclrtMemcpyKind kind) {
     const Ends ends = ends_of(kind, target, source);
-    const aclError error = move_bytes(target, room, source, bytes, ends);
-    return wait_for_device(nullptr, entry_of("copy", ends.name, "sync", bytes, error));
+    return wait_for_device(nullptr, entry_of("copy", ends.name, "sync", bytes),
+                           [&](Entry *) { return move_bytes(target, room, source, bytes, ends); });
 }
 
 aclError aclrtMemcpyAsync(void *target, size_t room, const void *source, size_t bytes, aclrtMemcpyKind kind,
                           aclrtStream stream) {
     const Ends ends = ends_of(kind, target, source);
-    const aclError error = move_bytes(target, room, source, bytes, ends);
-    submit(stream, entry_of("copy", ends.name, "async", bytes, error));
-    return error;
+    Entry entry = entry_of("copy", ends.name, "async", bytes);
+    entry.error = move_bytes(target, room, source, bytes, ends);
+    submit(stream, entry);
+    return entry.error;
 }
 
 aclError aclrtMemcpyAsyncWithCondition(void *target, size_t room, const void *source, size_t bytes,
@@ -81,12 +81,13 @@ aclError aclrtMemcpyAsyncWithCondition(void *target, size_t room, const void *so
 }
 
 aclError aclrtMemset(void *target, size_t room, int32_t value, size_t bytes) {
-    const aclError error = fill_bytes(target, room, value, bytes);
-    return wait_for_device(nullptr, entry_of("fill", "device", "sync", bytes, error));
+    return wait_for_device(nullptr, entry_of("fill", "device", "sync", bytes),
+                           [&](Entry *) { return fill_bytes(target, room, value, bytes); });
 }
 
 aclError aclrtMemsetAsync(void *target, size_t room, int32_t value, size_t bytes, aclrtStream stream) {
-    const aclError error = fill_bytes(target, room, value, bytes);
-    submit(stream, entry_of("fill", "device", "async", bytes, error));
-    return error;
+    Entry entry = entry_of("fill", "device", "async", bytes);
+    entry.error = fill_bytes(target, room, value, bytes);
+    submit(stream, entry);
+    return entry.error;
 }

@@ -9,6 +9,8 @@ using namespace fake_cann;
 
 namespace {
 
+// Which code CANN gives for which fault is taken from the names in its headers, not from a run of CANN.
+
 /** Each buffer must be at least as large as its tensor, and lie in one live device allocation. */
 aclError check_buffers(const Dataset &dataset, const std::vector<ModelTensor> &tensors, uint64_t *total) {
     for (size_t i = 0; i < tensors.size(); ++i) {
@@ -37,29 +39,26 @@ aclError check_call(const OfflineModel &model, const aclmdlDataset *input, const
     return error != ACL_SUCCESS ? error : check_buffers(*outputs, model.definition.outputs, total);
 }
 
-/** An entry for the call, with the error that it deserves. */
-Entry examine(uint32_t id, const aclmdlDataset *input, const aclmdlDataset *output) {
+/** Fills the entry of a call, with the error that the call deserves. */
+aclError examine(uint32_t id, const aclmdlDataset *input, const aclmdlDataset *output, Entry *entry) {
     const std::shared_ptr<const OfflineModel> model = offline_model(id);
-    Entry entry{"model_execute"};
-    if (model == nullptr) {
-        entry.error = ACL_ERROR_GE_EXEC_MODEL_ID_INVALID;
-        return entry;
-    }
-    entry.name = model->path;
-    entry.tasks = model->definition.num_ops;
-    entry.error = check_call(*model, input, output, &entry.bytes);
-    return entry;
+    if (model == nullptr) return ACL_ERROR_GE_EXEC_MODEL_ID_INVALID;
+    entry->name = model->path;
+    entry->tasks = model->definition.num_ops;
+    return check_call(*model, input, output, &entry->bytes);
 }
 
 }  // namespace
 
 aclError aclmdlExecuteAsync(uint32_t id, const aclmdlDataset *input, aclmdlDataset *output,
                             aclrtStream stream) {
-    const Entry entry = examine(id, input, output);
+    Entry entry{"model_execute"};
+    entry.error = examine(id, input, output, &entry);
     submit(stream, entry);
     return entry.error;
 }
 
 aclError aclmdlExecute(uint32_t id, const aclmdlDataset *input, aclmdlDataset *output) {
-    return wait_for_device(nullptr, examine(id, input, output));
+    return wait_for_device(nullptr, {"model_execute"},
+                           [&](Entry *entry) { return examine(id, input, output, entry); });
 }
