@@ -1,0 +1,94 @@
+"""Functional graphs to GE IR through TorchAir's converters, with state written in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from nextn.compile.functional import functionalize
+from nextn.compile.npu.device_form import device_form
+from nextn.compile.npu.in_place import order_in_place_writes
+from nextn.compile.npu.tidy import tidy
+from nextn.compile.trace import TracedGraph
+from nextn.runtime.contract.errors import ExecutionError
+from nextn.runtime.contract.graph_spec import TensorSpec
+
+TORCH_NPU = "2.13.0"
+"""The version whose converters, and their internals, this module was written for."""
+
+
+@dataclass(frozen=True)
+class GeProgram:
+    """One graph in GE IR: `model` is a `ModelDef` whose inputs are `tensors`, by index.
+
+    The tensors in `written` are changed in place; the only output is a block of rows, int64 `[B, F]`.
+    """
+
+    model: Any
+    tensors: tuple[TensorSpec, ...]
+    written: tuple[str, ...]
+
+    @property
+    def graph(self) -> Any:
+        return self.model.graph[0]
+
+
+def to_ge(traced: TracedGraph, slots: str) -> GeProgram:
+    """Converts a traced graph; needs torch_npu and CANN's libraries, and runs nothing on a device.
+
+    Args:
+        slots: name of the input tensor that holds the graph's slots.
+
+    Raises ExecutionError if torch_npu is absent or of another version, or an operator has no GE form.
+    """
+    _require_torch_npu()
+    functional = functionalize(traced)
+    module = device_form(functional, slots)
+    with FakeTensorMode():
+        inputs = [
+            torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="npu")
+            for spec in functional.tensors
+        ]
+    graph = _convert(traced.spec.key, module, inputs)
+    tidy(graph)
+    names = dict(enumerate(spec.name for spec in functional.tensors))
+    order_in_place_writes(graph, names, functional.written)
+    return GeProgram(graph._model, functional.tensors, functional.written)
+
+
+def _require_torch_npu() -> None:
+    try:
+        import torch_npu
+    except (ImportError, RuntimeError) as error:
+        raise ExecutionError(
+            "--device npu needs torch_npu and the CANN runtime",
+            expected=f"torch_npu {TORCH_NPU}",
+            found=str(error).splitlines()[0],
+        ) from error
+    if torch_npu.__version__.partition("+")[0] != TORCH_NPU:
+        raise ExecutionError(
+            "torch_npu is of another version", expected=TORCH_NPU, found=torch_npu.__version__
+        )
+
+
+def _convert(key: str, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+    """The steps of TorchAir's compiler from an aten graph to GE IR, without dynamo and without a session."""
+    import torchair
+    from torchair._ge_concrete_graph.fx2ge_converter import GeConcreteGraph, _normalize_ge_graph
+    from torchair._utils.graph_transform_observer import GraphTransformObserver
+    from torchair.npu_fx_compiler import _NpuGraphConverter, _optimize_fx
+
+    config = torchair.CompilerConfig()
+    observer = GraphTransformObserver(module, inputs, config)
+    concrete = GeConcreteGraph(config, name=key.replace(".", "_"))
+    try:
+        module = _optimize_fx(module, config, observer)
+        _NpuGraphConverter(module, graph=concrete, garbage_collect_values=False).run(*inputs)
+    except (NotImplementedError, RuntimeError) as error:
+        raise ExecutionError(f"graph {key} has an operator without a GE form: {error}") from error
+    concrete.optimize_graph_without_runtime(*inputs, observer=observer, aot_gm=module)
+    _normalize_ge_graph(concrete.graph)
+    return concrete.graph

@@ -1,0 +1,125 @@
+"""Removes what TorchAir's converters leave in a graph and would run at every launch.
+
+In a `round` of the demo that is 96 transposed copies of weights, and 699 conversions of a type to itself: a
+tenth of its operators. Whether GE's own passes find them cannot be seen without CANN.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_TRANSPOSED_INPUTS = {"MatMul": ("transpose_x1", "transpose_x2"), "BatchMatMul": ("adj_x1", "adj_x2")}
+
+_SAME_TYPE = frozenset(
+    {"Add", "Sub", "Mul", "RealDiv", "Neg", "Exp", "Log", "Sqrt", "Rsqrt", "Sigmoid", "Abs", "Cos", "Sin"}
+    | {"Reshape", "Unsqueeze", "Squeeze", "Transpose", "BroadcastTo", "Identity", "StridedSliceV2", "Relu"}
+    | {
+        "GatherV2",
+        "ReduceSum",
+        "ReduceMean",
+        "SoftmaxV2",
+        "MatMul",
+        "BatchMatMul",
+        "ClipByValueV2",
+        "ConcatV2",
+    }
+    | {"ClipByValueV2", "Minimum", "FloorMod", "FloorDiv", "SplitV", "GatherElements", "Cumsum"}
+    | {"ScatterNdUpdate"}
+)
+"""Operators whose output has the type of their first operand."""
+
+_ENGINE_OF_PROTO = {1: 0, 2: 1, 3: 2, 4: 4, 7: 3, 8: 9, 11: 12, 12: 11, 27: 27}
+"""`ge::DataType` of a `ge.proto.DataType`: a `Cast` names its target by the former."""
+
+
+def tidy(graph: Any) -> None:
+    """Changes a GE `GraphDef` in place; its values stay the same."""
+    operators = {operator.name: operator for operator in graph.op}
+    _fold_transposes(graph, operators)
+    _bypass_idle_casts(graph, operators)
+    _drop_unread(graph)
+
+
+def _fold_transposes(graph: Any, operators: Mapping[str, Any]) -> None:
+    """A product reads a transposed operand as it lies."""
+    for product in graph.op:
+        for place, attribute in enumerate(_TRANSPOSED_INPUTS.get(product.type, ())):
+            transpose = operators[_name(product.input[place])]
+            if transpose.type == "Transpose" and _swaps_last_two(operators[_name(transpose.input[1])]):
+                product.input[place] = transpose.input[0]
+                product.attr[attribute].b = not product.attr[attribute].b
+
+
+def _swaps_last_two(order: Any) -> bool:
+    data = order.attr["value"].t.data
+    axes = list(struct.unpack(f"<{len(data) // 8}q", data))
+    last = len(axes) - 1
+    return order.type == "Const" and axes == [*range(last - 1), last, last - 1]
+
+
+def _bypass_idle_casts(graph: Any, operators: Mapping[str, Any]) -> None:
+    type_of = _types(operators)
+    instead = {}
+    for operator in graph.op:
+        if operator.type == "Cast" and type_of(operator.input[0]) == operator.attr["dst_type"].i:
+            instead[f"{operator.name}:0"] = operator.input[0]
+    for operator in graph.op:
+        for place, source in enumerate(operator.input):
+            while source in instead:
+                source = instead[source]
+            operator.input[place] = source
+
+
+def _types(operators: Mapping[str, Any]) -> Callable[[str], int | None]:
+    """A function of a value's `ge::DataType`, None where it is not known."""
+    known: dict[str, int | None] = {}
+
+    def type_of(value: str) -> int | None:
+        chain = []
+        while value not in known:
+            operator = operators[_name(value)]
+            if operator.type in ("Data", "RefData", "Const"):
+                known[value] = _ENGINE_OF_PROTO.get(operator.output_desc[0].dtype)
+            elif operator.type == "Cast":
+                known[value] = operator.attr["dst_type"].i
+            elif operator.type in _SAME_TYPE:
+                chain.append(value)
+                value = next(source for source in operator.input if not source.endswith(":-1"))
+            else:
+                known[value] = None
+        known.update(dict.fromkeys(chain, known[value]))
+        return known[value]
+
+    return type_of
+
+
+def _drop_unread(graph: Any) -> None:
+    """Removes operators that nothing reads; inputs stay, for they are bound by index."""
+    readers: dict[str, int] = {}
+    operators = {operator.name: operator for operator in graph.op}
+    for operator in graph.op:
+        for source in filter(None, operator.input):
+            readers[_name(source)] = readers.get(_name(source), 0) + 1
+    kept = {"Data", "RefData", "NetOutput"}
+    waiting = [
+        name for name, operator in operators.items() if operator.type not in kept and name not in readers
+    ]
+    dropped = set()
+    while waiting:
+        dropped.add(name := waiting.pop())
+        for source in {_name(source) for source in operators[name].input if source}:
+            readers[source] -= sum(_name(other) == source for other in operators[name].input if other)
+            if not readers[source] and operators[source].type not in kept:
+                waiting.append(source)
+    left = [operator for operator in graph.op if operator.name not in dropped]
+    copies = [type(operator)() for operator in left]
+    for copy, operator in zip(copies, left, strict=True):
+        copy.CopyFrom(operator)
+    del graph.op[:]
+    graph.op.extend(copies)
+
+
+def _name(source: str) -> str:
+    return source.rpartition(":")[0]

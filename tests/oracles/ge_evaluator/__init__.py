@@ -1,0 +1,5 @@
+"""Runs GE IR on the CPU, by the meaning CANN's operator definitions give each operator."""
+
+from tests.oracles.ge_evaluator.evaluate import evaluate
+
+__all__ = ["evaluate"]

@@ -1,0 +1,90 @@
+"""Evaluates a GE graph in any order its edges allow, with state really written in place."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from tests.oracles.ge_evaluator.attributes import PROTO_DTYPES, attribute, constant
+from tests.oracles.ge_evaluator.operators import RULES
+
+_INPUTS = ("Data", "RefData")
+
+
+def evaluate(graph: Any, inputs: Sequence[Tensor], seed: int | None = None) -> list[Tensor]:
+    """The outputs of a graph; inputs that are `RefData` are changed in place.
+
+    Args:
+        graph: a GE `GraphDef`.
+        inputs: by index, of the declared types and shapes.
+        seed: chooses one of the orders that data and control edges allow; None is the order of the file.
+
+    Raises NotImplementedError for operators without a rule, and AssertionError for a graph that no engine
+    would accept: operands of several types, an index out of range, a write to something that is no state.
+    """
+    unknown = {operator.type for operator in graph.op} - set(RULES) - {"Const", "NetOutput", *_INPUTS}
+    if unknown:
+        raise NotImplementedError(f"GE operators without a rule: {sorted(unknown)}")
+    memory: dict[str, Tensor] = {}
+    read_only = set()
+    outputs: list[Tensor] = []
+    for operator in _order(graph, seed):
+        operands = [
+            memory[source] if source else None for source in operator.input if not _is_control(source)
+        ]
+        if operator.type == "NetOutput":
+            outputs = [operand for operand in operands if operand is not None]
+        elif operator.type in _INPUTS:
+            memory[f"{operator.name}:0"] = tensor = _input(operator, inputs)
+            if operator.type == "Data":
+                read_only.add(tensor.untyped_storage().data_ptr())
+        elif operator.type == "Const":
+            memory[f"{operator.name}:0"] = constant(operator)
+        else:
+            if operator.type == "ScatterNdUpdate":
+                assert operands[0].untyped_storage().data_ptr() not in read_only, operator.name
+            results = RULES[operator.type](operator, *operands)
+            for place, result in enumerate([results] if isinstance(results, Tensor) else results):
+                memory[f"{operator.name}:{place}"] = result
+    return outputs
+
+
+def _input(operator: Any, inputs: Sequence[Tensor]) -> Tensor:
+    tensor = inputs[attribute(operator, "index")]
+    described = operator.output_desc[0]
+    found = (tensor.dtype, list(tensor.shape))
+    assert found == (PROTO_DTYPES[described.dtype], list(described.shape.dim)), (operator.name, found)
+    return tensor
+
+
+def _is_control(source: str) -> bool:
+    return source.endswith(":-1")
+
+
+def _order(graph: Any, seed: int | None) -> list[Any]:
+    """Operators so that every one comes after those it has an edge from."""
+    if seed is None:
+        return list(graph.op)
+    operators = {operator.name: operator for operator in graph.op}
+    waits = {name: {s.rpartition(":")[0] for s in op.input if s} for name, op in operators.items()}
+    followers: dict[str, list[str]] = defaultdict(list)
+    for name, sources in waits.items():
+        for source in sources:
+            followers[source].append(name)
+    choose = random.Random(seed)
+    ready = [name for name, sources in waits.items() if not sources]
+    order = []
+    while ready:
+        place = choose.randrange(len(ready))
+        ready[place], ready[-1] = ready[-1], ready[place]
+        order.append(operators[name := ready.pop()])
+        for follower in followers[name]:
+            waits[follower].discard(name)
+            if not waits[follower]:
+                ready.append(follower)
+    assert len(order) == len(operators), "the graph has a cycle"
+    return order
