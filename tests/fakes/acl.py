@@ -10,11 +10,16 @@ from typing import Any
 
 HOST_TO_DEVICE = 1
 DEVICE_TO_HOST = 2
+DEVICE_TO_DEVICE = 3
 
 SIGNATURES = {
     "aclrtMalloc": [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int],
     "aclrtFree": [ctypes.c_void_p],
     "aclrtMemcpy": [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int],
+    "aclrtMemcpyAsync": [
+        *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t),
+        *(ctypes.c_int, ctypes.c_void_p),
+    ],
     "aclrtCreateStream": [ctypes.c_void_p],
     "aclrtDestroyStream": [ctypes.c_void_p],
     "aclmdlQuerySize": [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p],

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from tests.fakes.acl import Acl, AclError
+from tests.fakes.acl import DEVICE_TO_DEVICE, Acl, AclError
 from tests.fakes.cann.log import FakeCann, Record, kernels
 
 CAPTURE_MODE_NOT_SUPPORT = 107030
@@ -28,9 +28,9 @@ def rows(cann: FakeCann) -> torch.Tensor:
     return made
 
 
-def capture(work: Callable[[], object], pool: object = None) -> torch.npu.NPUGraph:
+def capture(work: Callable[[], object], pool: object = None, **options: object) -> torch.npu.NPUGraph:
     graph = torch.npu.NPUGraph()
-    with torch.npu.graph(graph, pool=pool):
+    with torch.npu.graph(graph, pool=pool, **options):
         work()
     return graph
 
@@ -113,12 +113,34 @@ def test_a_host_read_outside_a_capture_is_no_fault(cann: FakeCann, rows: torch.T
 
 
 def test_an_upload_inside_a_capture_is_illegal(cann: FakeCann, rows: torch.Tensor) -> None:
-    """Not blocking, so strict mode lets it pass; but every replay would upload what the host has by then."""
+    """Not blocking, so strict mode lets it pass; but every replay uploads what the host has by then."""
     pinned = torch.zeros(4, 8).pin_memory()
     with cann.strict():
-        capture(lambda: rows.copy_(pinned, non_blocking=True))
+        graph = capture(lambda: rows.copy_(pinned, non_blocking=True))
     [record] = illegal(cann.take())
     assert (record.name, record.detail, record.blocking) == ("H2D", "async", False)
+    pinned.fill_(7)
+    assert (rows.cpu() == 0).all()
+    graph.replay()
+    assert (rows.cpu() == 7).all()
+
+
+def test_a_replay_into_freed_memory_fails(cann: FakeCann) -> None:
+    acl = Acl(cann.library)
+    source, target = acl.malloc(64), acl.malloc(64)
+
+    def copy() -> None:
+        stream = torch.npu.current_stream().npu_stream
+        acl.call("aclrtMemcpyAsync", target, 64, source, 64, DEVICE_TO_DEVICE, stream)
+
+    graph = capture(copy)
+    graph.replay()
+    acl.free(target)
+    cann.clear()
+    with pytest.raises(RuntimeError, match="107000"):
+        graph.replay()
+    assert [(record.kind, record.error) for record in cann.take()] == [("replay", 107000)]
+    acl.free(source)
 
 
 def test_an_allocation_inside_a_capture_is_seen(cann: FakeCann, rows: torch.Tensor) -> None:
@@ -178,3 +200,36 @@ def test_a_side_stream_without_an_event_stays_outside(cann: FakeCann, rows: torc
 
     capture(work)
     assert [record.captured for record in cann.take() if record.kind == "launch"] == [False]
+
+
+def test_an_operator_with_host_lengths_is_captured_as_a_group_and_updated(cann: FakeCann) -> None:
+    query = torch.zeros(2, 4, 1, 64, dtype=torch.bfloat16).npu()
+    cache = torch.zeros(2, 1, 16, 64, dtype=torch.bfloat16).npu()
+
+    def attend() -> None:
+        options = {"num_heads": 4, "num_key_value_heads": 1, "input_layout": "BNSD"}
+        attention = torch.ops.npu.npu_fused_infer_attention_score
+        attention(query, cache, cache, actual_seq_lengths_kv=[3, 4], **options)
+
+    cann.clear()
+    graph = capture(attend, auto_dispatch_capture=True)
+    captured = [(record.kind, record.tasks) for record in cann.take() if record.captured]
+    steps = [step for step in captured if step[0] != "allocate"]
+    assert steps == [
+        ("capture_begin", 0),
+        ("task_group", 0),
+        ("launch", 0),
+        ("task_group", 0),
+        ("capture_end", 1),
+    ]
+    graph.update(cpu_update_input=[{"actual_seq_lengths_kv": [5, 6]}])
+    graph.replay()
+    kinds = [record.kind for record in cann.take()]
+    assert kinds == ["task_update", "launch", "task_update", "replay"]
+
+
+def test_an_operator_without_host_lengths_has_nothing_to_update(cann: FakeCann, rows: torch.Tensor) -> None:
+    graph = capture(rows.relu, auto_dispatch_capture=True)
+    assert not [record for record in cann.take() if record.kind == "task_group"]
+    with pytest.raises(RuntimeError, match="0 operators|need to be updated"):
+        graph.update(cpu_update_input=[{}, {}])

@@ -28,9 +28,25 @@ void close(const std::shared_ptr<Capture> &capture) {
     all.erase(std::remove(all.begin(), all.end(), capture), all.end());
 }
 
+/** All tasks, up to the first that fails. */
+aclError replay(const Capture &capture) {
+    for (const Work &task : capture.tasks) {
+        const aclError error = task ? task() : ACL_SUCCESS;
+        if (error != ACL_SUCCESS) return error;
+    }
+    return ACL_SUCCESS;
+}
+
 int32_t id_of(aclrtStream stream) {
     const Stream *found = handles<Stream>().find(stream);
     return found == nullptr ? 0 : found->id;
+}
+
+/** Logs what is no task of its own, such as the bounds of a task group. */
+void mark(aclrtStream stream, Entry entry) {
+    entry.stream = id_of(stream);
+    entry.captured = capture_of(stream) != nullptr;
+    note(std::move(entry));
 }
 
 }  // namespace
@@ -59,15 +75,19 @@ bool disturbs_a_capture() {
     return std::any_of(open_captures().begin(), open_captures().end(), disturbed);
 }
 
-void submit(aclrtStream stream, Entry entry) {
+aclError submit(aclrtStream stream, Entry entry, const Work &work) {
     const std::shared_ptr<Capture> capture = capture_of(stream);
     entry.stream = id_of(stream);
     entry.captured = capture != nullptr;
     if (capture != nullptr) {
         const std::lock_guard<std::mutex> lock(capture_mutex());
-        capture->tasks.push_back(entry.name);
+        capture->tasks.push_back(work);
+    } else if (work) {
+        entry.error = work();
     }
+    const aclError error = entry.error;
     note(std::move(entry));
+    return error;
 }
 
 aclError wait_for_device(aclrtStream stream, Entry entry, const std::function<aclError(Entry *)> &work) {
@@ -143,8 +163,7 @@ aclError aclmdlRIExecuteAsync(aclmdlRI model, aclrtStream stream) {
     if (graph == nullptr || graph->capture->open) return ACL_ERROR_RT_PARAM_INVALID;
     Entry entry{"replay", "captured graph"};
     entry.tasks = graph->capture->tasks.size();
-    submit(stream, entry);
-    return ACL_SUCCESS;
+    return submit(stream, entry, [capture = graph->capture] { return replay(*capture); });
 }
 
 aclError aclmdlRIDestroy(aclmdlRI model) {
@@ -152,12 +171,12 @@ aclError aclmdlRIDestroy(aclmdlRI model) {
 }
 
 aclError aclmdlRICaptureTaskGrpBegin(aclrtStream stream) {
-    submit(stream, {"task_group", "begin"});
+    mark(stream, {"task_group", "begin"});
     return ACL_SUCCESS;
 }
 
 aclError aclmdlRICaptureTaskGrpEnd(aclrtStream stream, aclrtTaskGrp *group) {
-    submit(stream, {"task_group", "end"});
+    mark(stream, {"task_group", "end"});
     // Only an identity; it must outlive the graph, and no function gives it back.
     static char identity;
     *group = &identity;
@@ -165,11 +184,11 @@ aclError aclmdlRICaptureTaskGrpEnd(aclrtStream stream, aclrtTaskGrp *group) {
 }
 
 aclError aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp) {
-    submit(stream, {"task_update", "begin"});
+    mark(stream, {"task_update", "begin"});
     return ACL_SUCCESS;
 }
 
 aclError aclmdlRICaptureTaskUpdateEnd(aclrtStream stream) {
-    submit(stream, {"task_update", "end"});
+    mark(stream, {"task_update", "end"});
     return ACL_SUCCESS;
 }

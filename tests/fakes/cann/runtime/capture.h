@@ -8,13 +8,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "log.h"
 
 namespace fake_cann {
+
+/** What a call does, apart from being logged. */
+using Work = std::function<aclError()>;
 
 /** A capture from its begin; after its end, the graph that `aclmdlRIExecuteAsync` replays. */
 struct Capture {
@@ -23,7 +25,7 @@ struct Capture {
     aclrtStream origin = nullptr;
     aclmdlRI handle = nullptr;
     bool open = true;
-    std::vector<std::string> tasks;
+    std::vector<Work> tasks;
 };
 
 struct Stream {
@@ -47,9 +49,11 @@ bool is_capture_open();
 /** Whether an unsafe call of this thread would disturb an open capture, by the rules of the capture modes. */
 bool disturbs_a_capture();
 
-/** Fills in stream and `captured`, logs, and if the stream is captured makes the entry a task of its graph.
+/**
+ * Logs a call that the device does by itself, and gives the code to return. The work is done at once, or by
+ * every replay if the stream is captured; its result is the entry's error.
  */
-void submit(aclrtStream stream, Entry entry);
+aclError submit(aclrtStream stream, Entry entry, const Work &work = nullptr);
 /**
  * Does `work`, whose result is the entry's error, logs it as a call for which the host waits, and gives the
  * code to return. Inside a capture that is an error in strict mode, and the work is not done.

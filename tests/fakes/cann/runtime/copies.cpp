@@ -69,10 +69,8 @@ aclError aclrtMemcpy(void *target, size_t room, const void *source, size_t bytes
 aclError aclrtMemcpyAsync(void *target, size_t room, const void *source, size_t bytes, aclrtMemcpyKind kind,
                           aclrtStream stream) {
     const Ends ends = ends_of(kind, target, source);
-    Entry entry = entry_of("copy", ends.name, "async", bytes);
-    entry.error = move_bytes(target, room, source, bytes, ends);
-    submit(stream, entry);
-    return entry.error;
+    return submit(stream, entry_of("copy", ends.name, "async", bytes),
+                  [=] { return move_bytes(target, room, source, bytes, ends); });
 }
 
 aclError aclrtMemcpyAsyncWithCondition(void *target, size_t room, const void *source, size_t bytes,
@@ -86,8 +84,6 @@ aclError aclrtMemset(void *target, size_t room, int32_t value, size_t bytes) {
 }
 
 aclError aclrtMemsetAsync(void *target, size_t room, int32_t value, size_t bytes, aclrtStream stream) {
-    Entry entry = entry_of("fill", "device", "async", bytes);
-    entry.error = fill_bytes(target, room, value, bytes);
-    submit(stream, entry);
-    return entry.error;
+    return submit(stream, entry_of("fill", "device", "async", bytes),
+                  [=] { return fill_bytes(target, room, value, bytes); });
 }

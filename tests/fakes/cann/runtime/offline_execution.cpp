@@ -54,8 +54,7 @@ aclError aclmdlExecuteAsync(uint32_t id, const aclmdlDataset *input, aclmdlDatas
                             aclrtStream stream) {
     Entry entry{"model_execute"};
     entry.error = examine(id, input, output, &entry);
-    submit(stream, entry);
-    return entry.error;
+    return submit(stream, entry);
 }
 
 aclError aclmdlExecute(uint32_t id, const aclmdlDataset *input, aclmdlDataset *output) {
