@@ -30,10 +30,14 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_target(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("target")
     group.add_argument("--device", choices=("cpu", "cuda", "npu"), default="cpu")
-    group.add_argument("--emit", choices=("aoti", "pt2", "air", "onnx"), default="aoti")
+    group.add_argument(
+        "--emit", choices=("aoti", "pt2", "air", "onnx"), help="form of the graphs (default: aoti on cpu)"
+    )
     group.add_argument("--isa", choices=("native", "avx2"), default="native", help="CPU instruction set")
     group.add_argument(
-        "--dtype", choices=("float32", "bfloat16"), help="compute dtype (default: float32 on cpu)"
+        "--dtype",
+        choices=("float32", "bfloat16"),
+        help="compute dtype (default: bfloat16; float32 on cpu)",
     )
     group.add_argument(
         "--weights-as",

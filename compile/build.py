@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
-from nextn.compile.existing import GRAPHS_FOLDER, WEIGHTS_FILE, reusable
+from nextn.compile.existing import WEIGHTS_FILE, reusable
 from nextn.compile.golden import write_golden
 from nextn.compile.hashes import WeightsHashes, file_sha256, weights_hashes
-from nextn.compile.inputs import OPS, CompileInputs
+from nextn.compile.inputs import CompileInputs
 from nextn.compile.lower_cpu import WORKER_ENVIRONMENT
+from nextn.compile.npu.build_om import SCRIPT, build_om_script
 from nextn.compile.partial import PartialArtifact
 from nextn.compile.plan import Plan
 from nextn.compile.pool import WORKER_COMMAND, run_workers
@@ -114,6 +115,10 @@ class _Builder:
         manifest = parse_manifest(text, MANIFEST_FILE)
         files = {weights.file, golden.file, *(graph.file for graph in graphs)}
         files |= {record.file for record in manifest.tokenizer}
+        if self._inputs.lowering.emit == "air":
+            files.add(SCRIPT)
+            script = build_om_script([graph.file for graph in graphs])
+            (self._partial.folder / SCRIPT).write_text(script)
         self._partial.publish(files, text, MANIFEST_FILE)
         return manifest
 
@@ -171,21 +176,22 @@ class _Builder:
         records: dict[str, dict[str, Any]] = {}
         jobs = []
         scratch = self._partial.scratch()
+        lowering = self._inputs.lowering
         for graph in self._plan.graphs:
-            kept = self._partial.adopt(_graph_file(graph.key), self._inputs.identity)
+            kept = self._partial.adopt(lowering.graph_file(graph.key), self._inputs.identity)
             if kept is not None:
                 records[graph.key] = kept
                 continue
-            library = scratch / f"{graph.key}.so"
+            file = scratch / f"{graph.key}{lowering.suffix}"
             target = self._inputs.toolchain.instruction_set
-            jobs.append(GraphJob(graph.name, graph.batch, self._shape, target, library))
+            jobs.append(GraphJob(graph.name, graph.batch, self._shape, target, file, lowering.emit))
         if records:
             self._progress.line(
                 f"{len(records)} of {len(self._plan.graphs)} graphs kept from an interrupted run"
             )
 
         def finished(job: GraphJob, description: Mapping[str, Any], seconds: float) -> None:
-            file = _graph_file(job.key)
+            file = lowering.graph_file(job.key)
             records[job.key] = {**description, "file": file}
             self._partial.keep(job.output, file, self._inputs.identity, records[job.key])
             self.num_compiled += 1
@@ -229,16 +235,12 @@ class _Builder:
             state=tuple(state_table(self._shape)),
             inputs=tuple(InputSpec(item.name, item.dtype, item.shape) for item in input_table(self._shape)),
             blocks=block_layouts(),
-            ops=OPS,
+            ops=inputs.ops,
             graphs=graphs,
             weights=weights,
             golden=golden,
             tokenizer=tokenizer,
         )
-
-
-def _graph_file(key: str) -> str:
-    return f"{GRAPHS_FOLDER}/{key}.so"
 
 
 def _file_record(path: Path, name: str) -> FileRecord:

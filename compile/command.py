@@ -54,7 +54,8 @@ def compile_command(
     # The golden runs are thousands of small operators: a second thread only adds waiting (40 times the
     # seconds on a busy machine).
     torch.set_num_threads(1)
-    inputs = CompileInputs(checkpoint, shape, detect_toolchain(options.isa), command)
+    toolchain = detect_toolchain(options.isa, options.lowering)
+    inputs = CompileInputs(checkpoint, shape, options.lowering, toolchain, command)
     try:
         with orderly():  # workers are ended, and what is finished is kept for the next run
             summary = build_artifact(

@@ -10,8 +10,8 @@ from typing import cast
 
 import nextn.weights
 from nextn.compile.hashes import file_sha256
+from nextn.compile.lowering import Lowering
 from nextn.compile.toolchain import Toolchain
-from nextn.graphs.ops.native_forms import CPU_KERNELS
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.blocks import MAX_WINDOW_ROWS
 from nextn.runtime.contract.manifest import (
@@ -30,13 +30,6 @@ from nextn.weights.packed import packed_weights
 
 DEMO = "demo"
 
-_PLAIN_OPS = ("linear", "expert_mlp", "write_rows", "window_attention", "reduce_sum", "gather_argmax")
-
-OPS = {name: "plain" for name in _PLAIN_OPS} | {
-    operator._schema.name.rpartition("nextn_")[2]: "native" for operator in CPU_KERNELS
-}
-"""The form of each op of the op layer in a CPU artifact; native ones are kernels of libnextn_ops."""
-
 
 def checkpoint_folder(name: str) -> Path:
     """The folder a CHECKPOINT argument means; `demo` is the checkpoint inside the package."""
@@ -49,13 +42,15 @@ class CompileInputs:
 
     checkpoint: Checkpoint
     shape: SessionShape
+    lowering: Lowering
     toolchain: Toolchain
     command: tuple[str, ...]
 
     @property
     def identity(self) -> str:
         """Hash of everything that decides the graphs; the checkpoint's weights are not among it."""
-        described = [asdict(self.shape) | {"config": self.shape.config.to_dict()}, asdict(self.toolchain)]
+        shape = asdict(self.shape) | {"config": self.shape.config.to_dict()}
+        described = [shape, asdict(self.toolchain), self.lowering.device, self.lowering.emit]
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -73,7 +68,12 @@ class CompileInputs:
     @property
     def target(self) -> Target:
         dtype = cast(ComputeDtype, self.shape.dtype)
-        return Target("cpu", "aoti", dtype, self.toolchain.instruction_set.features, world_size=1, rank=0)
+        features = self.toolchain.instruction_set.features
+        return Target(self.lowering.device, self.lowering.emit, dtype, features, world_size=1, rank=0)
+
+    @property
+    def ops(self) -> dict[str, str]:
+        return dict(self.lowering.ops)
 
     @property
     def model(self) -> ModelRecord:
@@ -105,7 +105,7 @@ class CompileInputs:
         recorded = replace(manifest.producer, command=self.command)
         return (
             (recorded, manifest.target, manifest.model, manifest.speculation, manifest.limits, manifest.ops)
-            == (self.producer, self.target, self.model, self.speculation, self.limits, OPS)
+            == (self.producer, self.target, self.model, self.speculation, self.limits, self.ops)
             and manifest.tokenizer == self.tokenizer_records()
             and self._same_weights(manifest)
         )

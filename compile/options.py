@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from nextn.compile.lowering import LOWERINGS, Lowering
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.blocks import MAX_STEPS
@@ -27,6 +28,7 @@ class CompileOptions:
     draft_folder: Path | None
     config_only: Path | None
     output: Path | None
+    lowering: Lowering
     dtype: str
     batch_sizes: tuple[int, ...]
     max_seq_len: int | None
@@ -66,9 +68,9 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
 
     Raises UsageError for a value out of range and for a flag whose feature is not in this build.
     """
-    _refuse_absent_features(arguments)
+    lowering = _lowering(arguments)
     _check_source(arguments)
-    dtype = arguments.dtype or "float32"
+    dtype = arguments.dtype or lowering.dtype
     _check_weights_as(arguments.weights_as, dtype)
     steps = _within("--speculative-num-steps", arguments.speculative_num_steps, 0, MAX_STEPS)
     if arguments.speculative_eagle_topk != 1:
@@ -93,6 +95,7 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
         draft_folder=None if draft is None else Path(draft),
         config_only=None if arguments.config_only is None else Path(arguments.config_only),
         output=None if arguments.output is None else Path(arguments.output),
+        lowering=lowering,
         dtype=dtype,
         batch_sizes=_batch_sizes(arguments.batch_sizes),
         max_seq_len=_optional("--max-seq-len", arguments.max_seq_len, 2, 2**31 - 1),
@@ -166,19 +169,20 @@ def _check_weights_as(weights_as: str | None, dtype: str) -> None:
         )
 
 
-def _refuse_absent_features(arguments: argparse.Namespace) -> None:
-    """Flags of the full command line that this build does not implement."""
-    absent = {
-        f"--device {arguments.device}": arguments.device != "cpu",
-        f"--emit {arguments.emit}": arguments.emit != "aoti",
-        "--opset": arguments.opset is not None,
-        "--import-om": arguments.import_om is not None,
-    }
-    for flag, used in absent.items():
-        if used:
-            raise UsageError(
-                f"{flag} is not in this build, which compiles a checkpoint for cpu with --emit aoti"
-            )
+def _lowering(arguments: argparse.Namespace) -> Lowering:
+    """What `--device` and `--emit` choose. Raises UsageError for what this build does not implement."""
+    for flag in ("--opset", "--import-om"):
+        if getattr(arguments, _field(flag)) is not None:
+            raise UsageError(f"{flag} is not in this build")
+    emit = arguments.emit or ("aoti" if arguments.device == "cpu" else None)
+    lowering = LOWERINGS.get((arguments.device, str(emit)))
+    if lowering is None:
+        asked = f"--device {arguments.device}" + (f" --emit {emit}" if emit else "")
+        built = " or ".join(f"--device {device} --emit {emit}" for device, emit in LOWERINGS)
+        raise UsageError(f"{asked} is not in this build", expected=built)
+    if lowering.device != "cpu" and arguments.isa != "native":
+        raise UsageError("--isa chooses instructions of a CPU", found=f"--device {lowering.device}")
+    return lowering
 
 
 def _batch_sizes(text: str) -> tuple[int, ...]:

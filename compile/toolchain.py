@@ -16,6 +16,8 @@ import nextn.graphs
 import nextn.runtime.contract
 import nextn.weights
 from nextn.compile.instruction_set import InstructionSet, choose_instruction_set
+from nextn.compile.lowering import Lowering
+from nextn.compile.npu.requirements import torch_npu_version
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.contract.version import TORCH_VERSION, VERSION
 
@@ -31,14 +33,22 @@ class Toolchain:
     instruction_set: InstructionSet
 
 
-def detect_toolchain(isa: str) -> Toolchain:
-    """Raises ExecutionError without a C++ compiler or with another torch, UsageError for the ISA."""
+def detect_toolchain(isa: str, lowering: Lowering) -> Toolchain:
+    """What compiles for a lowering here.
+
+    Raises ExecutionError without a C++ compiler (cpu), without torch_npu (npu), or with another torch;
+    UsageError for the ISA.
+    """
     found = torch.__version__.split("+")[0]
     if found != TORCH_VERSION:
         raise ExecutionError(
             "graphs compile with one torch version only", expected=TORCH_VERSION, found=found
         )
-    return Toolchain(VERSION, _sources_sha256(), found, _compiler_version(), choose_instruction_set(isa))
+    if lowering.device == "npu":
+        compiler, instruction_set = f"torch_npu {torch_npu_version()}", InstructionSet("", None, ())
+    else:
+        compiler, instruction_set = _compiler_version(), choose_instruction_set(isa)
+    return Toolchain(VERSION, _sources_sha256(), found, compiler, instruction_set)
 
 
 def _compiler_version() -> str:

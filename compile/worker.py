@@ -28,13 +28,14 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class GraphJob:
-    """One graph to compile. `output` is the library to write; `<output>.json` will describe it."""
+    """One graph to compile. `output` is the file to write; its `.json` sibling will describe it."""
 
     name: str
     batch: int
     shape: SessionShape
     instruction_set: InstructionSet
     output: Path
+    emit: str
 
     @property
     def key(self) -> str:
@@ -62,22 +63,30 @@ class GraphJob:
             shape=SessionShape(**shape),
             instruction_set=InstructionSet(target["march"], target["vector_bits"], tuple(target["features"])),
             output=Path(raw["output"]),
+            emit=raw["emit"],
         )
 
 
 def run_job(job: GraphJob) -> None:
-    """Traces and lowers one graph; writes the library, then its description."""
+    """Traces and lowers one graph; writes its file, then its description."""
     # A process of one graph ends before its garbage matters: collecting as often as usual takes 7 % of it.
     gc.set_threshold(50_000, 20, 100)
     # Imported here so that the job itself is readable without loading the compiler.
-    from nextn.compile.lower_cpu import lower_to_shared_object
     from nextn.compile.placeholders import unwritten_model
     from nextn.compile.trace import trace
+    from nextn.graphs.phases import slots_input
 
     # No weight value reaches a graph, and none takes memory: a worker is as small for a large model.
     model, state = unwritten_model(job.shape)
     traced = trace(job.name, job.batch, model, state, job.shape)
-    lower_to_shared_object(traced.program, job.instruction_set, job.output)
+    if job.emit == "air":
+        from nextn.compile.npu.write_air import write_air
+
+        write_air(traced, slots_input(job.name, job.batch), job.output)
+    else:
+        from nextn.compile.lower_cpu import lower_to_shared_object
+
+        lower_to_shared_object(traced.program, job.instruction_set, job.output)
     with open(job.output, "rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     record = dataclasses.asdict(traced.spec) | {"bytes": job.output.stat().st_size, "sha256": sha256}

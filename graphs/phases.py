@@ -34,9 +34,14 @@ def graph_rows(name: str, shape: SessionShape) -> int:
     return rows.get(name, shape.window_rows)
 
 
+def slots_input(name: str, batch: int) -> str:
+    """The input tensor that holds the slots a graph serves."""
+    return "prompt_slot" if name in ("prefill", "seed") else f"slots_b{batch}"
+
+
 def build_graph(name: str, batch: int, model: Model, state: State, shape: SessionShape) -> nn.Module:
     """The module of one graph: `forward()` takes nothing and returns `()`."""
-    slots = "prompt_slot" if name in ("prefill", "seed") else f"slots_b{batch}"
+    slots = slots_input(name, batch)
 
     def phase(kind: type[Phase]) -> Phase:
         return kind(model, state, shape, slots)

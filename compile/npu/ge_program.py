@@ -11,13 +11,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from nextn.compile.functional import functionalize
 from nextn.compile.npu.device_form import device_form
 from nextn.compile.npu.in_place import order_in_place_writes
+from nextn.compile.npu.requirements import import_torch_npu
 from nextn.compile.npu.tidy import tidy
 from nextn.compile.trace import TracedGraph
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.contract.graph_spec import TensorSpec
-
-TORCH_NPU = "2.13.0"
-"""The version whose converters, and their internals, this module was written for."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ def to_ge(traced: TracedGraph, slots: str) -> GeProgram:
 
     Raises ExecutionError if torch_npu is absent or of another version, or an operator has no GE form.
     """
-    _require_torch_npu()
+    import_torch_npu()
     functional = functionalize(traced)
     module = device_form(functional, slots)
     with FakeTensorMode():
@@ -57,21 +55,6 @@ def to_ge(traced: TracedGraph, slots: str) -> GeProgram:
     names = dict(enumerate(spec.name for spec in functional.tensors))
     order_in_place_writes(graph, names, functional.written)
     return GeProgram(graph._model, functional.tensors, functional.written)
-
-
-def _require_torch_npu() -> None:
-    try:
-        import torch_npu
-    except (ImportError, RuntimeError) as error:
-        raise ExecutionError(
-            "--device npu needs torch_npu and the CANN runtime",
-            expected=f"torch_npu {TORCH_NPU}",
-            found=str(error).splitlines()[0],
-        ) from error
-    if torch_npu.__version__.partition("+")[0] != TORCH_NPU:
-        raise ExecutionError(
-            "torch_npu is of another version", expected=TORCH_NPU, found=torch_npu.__version__
-        )
 
 
 def _convert(key: str, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:

@@ -41,10 +41,14 @@ class Producer:
 
 @dataclass(frozen=True)
 class Target:
-    """Where the graphs run. `isa` lists the CPU features they need, by lower-case cpuid name."""
+    """Where the graphs run, and the form of their files.
 
-    device: Literal["cpu"]
-    emit: Literal["aoti"]
+    `isa` lists the CPU features they need, by lower-case cpuid name. The inputs of an `air` graph are its
+    tensors in the order of the manifest.
+    """
+
+    device: Literal["cpu", "npu"]
+    emit: Literal["aoti", "air"]
     dtype: ComputeDtype
     isa: tuple[str, ...]
     world_size: int

@@ -57,6 +57,7 @@ def _check_scalars(manifest: Manifest) -> None:
     _in_range("model.eos_token_ids: count", len(model.eos_token_ids), 0, MAX_EOS)
     for index, token in enumerate(model.eos_token_ids):
         _in_range(f"model.eos_token_ids[{index}]", token, 0, model.vocab_size - 1)
+    _equal("target.emit", target.emit, "aoti" if target.device == "cpu" else "air")
     _equal("target.world_size", target.world_size, 1)
     _equal("target.rank", target.rank, 0)
 

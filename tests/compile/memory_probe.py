@@ -39,7 +39,7 @@ def main(step: str, folder: str) -> None:
     before = peak_memory()
     if step == "worker":
         library = Path(folder) / "graph.so"
-        job = worker.GraphJob("draft_step", 1, shape, choose_instruction_set("native"), library)
+        job = worker.GraphJob("draft_step", 1, shape, choose_instruction_set("native"), library, "aoti")
         patched = mock.patch.object(compile_fx.compile_fx_aot, "__defaults__", (generate, None))
         with patched, suppress(Generating):
             worker.run_job(job)

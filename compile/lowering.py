@@ -1,0 +1,58 @@
+"""`Lowering`: what a device and a file form make of graphs; chosen by `--device` and `--emit`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from nextn.graphs.ops.native_forms import CPU_KERNELS, PLAIN_FORMS
+
+_PLAIN_OPS = ("linear", "expert_mlp", "write_rows", "window_attention", "reduce_sum", "gather_argmax")
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """`ops` is the form of each op of the op layer, as the manifest records it; `dtype` is the default."""
+
+    device: Literal["cpu", "npu"]
+    emit: Literal["aoti", "air"]
+    suffix: str
+    dtype: str
+    ops: Mapping[str, str]
+
+    def graph_file(self, key: str) -> str:
+        """A graph's file inside an artifact."""
+        return f"graphs/{key}{self.suffix}"
+
+
+def _short(operator: object) -> str:
+    return str(operator).split(".")[1].removeprefix("nextn_")
+
+
+CPU = Lowering(
+    device="cpu",
+    emit="aoti",
+    suffix=".so",
+    dtype="float32",
+    ops=MappingProxyType(
+        dict.fromkeys(_PLAIN_OPS, "plain") | {_short(operator): "native" for operator in CPU_KERNELS}
+    ),
+)
+"""AOTInductor shared objects; native ops are kernels of libnextn_ops."""
+
+NPU_AIR = Lowering(
+    device="npu",
+    emit="air",
+    suffix=".air",
+    dtype="bfloat16",
+    ops=MappingProxyType(
+        dict.fromkeys((*_PLAIN_OPS, *map(_short, PLAIN_FORMS)), "plain") | {"write_rows": "scatter_nd_update"}
+    ),
+)
+"""GE IR for CANN's offline compiler: `atc` turns each file into an `.om`."""
+
+LOWERINGS: Mapping[tuple[str, str], Lowering] = MappingProxyType(
+    {(lowering.device, lowering.emit): lowering for lowering in (CPU, NPU_AIR)}
+)

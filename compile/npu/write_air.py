@@ -1,0 +1,28 @@
+"""One traced graph to one `.air` file, which CANN's `atc` takes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nextn.compile.npu.ge_program import to_ge
+from nextn.compile.trace import TracedGraph
+from nextn.runtime.contract.errors import ExecutionError
+
+
+def write_air(traced: TracedGraph, slots: str, output: Path) -> None:
+    """Converts a graph and lets the graph engine write it; inputs are the graph's tensors in their order.
+
+    Raises ExecutionError if an operator has no GE form or the engine writes nothing.
+    """
+    program = to_ge(traced, slots)
+    from torchair.core import _torchair
+
+    folder = output.parent / f"{output.stem}.export"
+    folder.mkdir()
+    name = f"{output.stem}.air"
+    _torchair.export(program.model.SerializeToString(), {"export_path_dir": str(folder), "export_name": name})
+    written = folder / name
+    if not written.is_file():
+        raise ExecutionError("the graph engine wrote no file", expected=name, found=os.listdir(folder))
+    os.replace(written, output)
