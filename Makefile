@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 NPU_VENV := .venv-npu
 # Of the environment whose stamp file is being made.
 PIP = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
-EXTRAS = $(@D)/bin/python -c 'import sys, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*(line for name in sys.argv[1:] for line in extras[name]), sep="\n")'
+EXTRAS = $(@D)/bin/python -c 'import sys, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*sum(map(extras.get, sys.argv[1:]), []), sep="\n")'
 
 PACKAGES := compile face graphs runtime weights
 # An editable install knows the files that were there when it was made: the list changes when one comes or goes.

@@ -12,6 +12,7 @@ from tests.fakes.acl import Acl, AclError
 from tests.fakes.cann.log import FakeCann
 
 PARAM_INVALID = 107000
+FEATURE_NOT_SUPPORT = 207000
 MEMORY_ALLOCATION = 207001
 MEMORY_FREE = 207002
 
@@ -87,3 +88,10 @@ def test_copies_must_stay_within_live_memory(cann: FakeCann) -> None:
     acl.free(place)
     with pytest.raises(AclError, match=str(PARAM_INVALID)):
         acl.copy_to_host(place, 64)
+
+
+def test_what_the_fake_cannot_do_it_refuses(cann: FakeCann) -> None:
+    """A stub that answers "done" would leave the address unset."""
+    assert cann.library.aclrtReserveMemAddress() == FEATURE_NOT_SUPPORT
+    assert cann.library.aclrtMemcpyBatch() == FEATURE_NOT_SUPPORT
+    assert cann.library.aclrtSetDeviceSatMode(0) == 0

@@ -17,8 +17,8 @@ class Record:
     """One call that the fake noted."""
 
     kind: str
-    """launch, copy, fill, sync, allocate, free, capture_begin, capture_end, task_group, task_update, replay,
-    graph (what GE was asked), model_load, model_execute or model_unload."""
+    """launch, host_function, copy, fill, sync, allocate, free, capture_begin, capture_end, task_group,
+    task_update, replay, graph (what GE was asked), model_load, model_execute or model_unload."""
     name: str
     """The kernel, H2D, D2H or D2D, what was waited for, the memory, the step, the model's file."""
     detail: str

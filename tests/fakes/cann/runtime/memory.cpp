@@ -156,8 +156,3 @@ aclError aclrtPointerGetAttributes(const void *place, aclrtPtrAttributes *attrib
     }
     return ACL_SUCCESS;
 }
-
-// Torch's expandable segments need it; answering "done" without an address would end in a crash.
-aclError aclrtReserveMemAddress(void **, size_t, size_t, void *, uint64_t) {
-    return ACL_ERROR_RT_FEATURE_NOT_SUPPORT;
-}

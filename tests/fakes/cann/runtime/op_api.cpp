@@ -65,3 +65,9 @@ aclError aclopCompileAndExecute(const char *type, int, const aclTensorDesc *cons
                                 const char *, aclrtStream stream) {
     return fake_cann_launch(type, stream);
 }
+
+// By a handle that tells no name.
+aclError aclrtLaunchKernelWithHostArgs(aclrtFuncHandle, uint32_t, aclrtStream stream, aclrtLaunchKernelCfg *,
+                                       void *, size_t, aclrtPlaceHolderInfo *, size_t) {
+    return fake_cann_launch("kernel by handle", stream);
+}

@@ -127,3 +127,15 @@ aclError aclrtEventElapsedTime(float *milliseconds, aclrtEvent, aclrtEvent) {
     *milliseconds = 0;
     return ACL_SUCCESS;
 }
+
+aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc function, void *argument) {
+    return submit(stream, {"host_function"}, [=] {
+        function(argument);
+        return ACL_SUCCESS;
+    });
+}
+
+aclError aclrtLaunchCallback(aclrtCallback function, void *argument, aclrtCallbackBlockType,
+                             aclrtStream stream) {
+    return aclrtLaunchHostFunc(stream, function, argument);
+}
