@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from threading import Thread
 
 import pytest
 import torch
@@ -233,3 +234,20 @@ def test_an_operator_without_host_lengths_has_nothing_to_update(cann: FakeCann, 
     assert not [record for record in cann.take() if record.kind == "task_group"]
     with pytest.raises(RuntimeError, match="0 operators|need to be updated"):
         graph.update(cpu_update_input=[{}, {}])
+
+
+@pytest.mark.parametrize(("mode", "disturbed"), [("global", True), ("thread_local", False)])
+def test_only_a_global_capture_forbids_other_threads_to_wait(
+    cann: FakeCann, rows: torch.Tensor, mode: str, disturbed: bool
+) -> None:
+    def wait_elsewhere() -> None:
+        thread = Thread(target=torch.npu.synchronize)
+        thread.start()
+        thread.join()
+
+    cann.clear()
+    capture(wait_elsewhere, capture_error_mode=mode)
+    records = cann.take()
+    kinds = [record.kind for record in records]
+    inside = records[kinds.index("capture_begin") + 1 : kinds.index("capture_end")]
+    assert [record.captured for record in inside if record.kind == "sync"] == [disturbed]
