@@ -50,15 +50,22 @@ def to_ge(traced: TracedGraph, slots: str) -> GeProgram:
             torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="npu")
             for spec in functional.tensors
         ]
-    graph = _convert(traced.spec.key, module, inputs)
+    graph = convert(traced.spec.key, module, inputs)
     tidy(graph)
     names = dict(enumerate(spec.name for spec in functional.tensors))
     order_in_place_writes(graph, names, functional.written)
     return GeProgram(graph._model, functional.tensors, functional.written)
 
 
-def _convert(key: str, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
-    """The steps of TorchAir's compiler from an aten graph to GE IR, without dynamo and without a session."""
+def convert(key: str, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+    """The steps of TorchAir's compiler from an aten graph to GE IR, without dynamo and without a session.
+
+    Args:
+        key: the graph's name, for messages.
+        module: a graph of aten and npu operators; inputs: fake tensors on the device, one per placeholder.
+
+    Raises ExecutionError if an operator has no converter, or one that only says so.
+    """
     import torchair
     from torchair._ge_concrete_graph.fx2ge_converter import GeConcreteGraph, _normalize_ge_graph
     from torchair._utils.graph_transform_observer import GraphTransformObserver
@@ -71,7 +78,8 @@ def _convert(key: str, module: torch.fx.GraphModule, inputs: list[torch.Tensor])
         module = _optimize_fx(module, config, observer)
         _NpuGraphConverter(module, graph=concrete, garbage_collect_values=False).run(*inputs)
     except (NotImplementedError, RuntimeError) as error:
-        raise ExecutionError(f"graph {key} has an operator without a GE form: {error}") from error
+        reason = str(error).splitlines()[0]
+        raise ExecutionError(f"graph {key} has an operator without a GE form: {reason}") from error
     concrete.optimize_graph_without_runtime(*inputs, observer=observer, aot_gm=module)
     _normalize_ge_graph(concrete.graph)
     return concrete.graph

@@ -15,7 +15,7 @@ from nextn.graphs.model import Model
 from nextn.graphs.phases import graph_keys, slots_input
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
-from tests.oracles.ge_evaluator import evaluate
+from tests.oracles.ge_evaluator import Order, evaluate
 
 
 @dataclass(frozen=True)
@@ -38,20 +38,20 @@ class Converted:
         model, state = _fresh(self.shape, self.weights)
         return Session(self.shape, state, eager_graphs(model, state, self.shape), **options)
 
-    def evaluated(self, seed: int | None = None, **options: bool) -> Session:
-        """Every program in one of the orders its edges allow; `seed` chooses which."""
+    def evaluated(self, order: Order = "file", **options: bool) -> Session:
+        """Every program in one of the orders its edges allow."""
         model, state = _fresh(self.shape, self.weights)
         graphs = {
-            key: launcher(program, lambda p=program: bound(p, model, state), seed)
+            key: launcher(program, lambda p=program: bound(p, model, state), order)
             for key, program in self.programs.items()
         }
         return Session(self.shape, state, graphs, **options)
 
 
 def launcher(
-    program: GeProgram, inputs: Callable[[], list[Tensor]], seed: int | None
+    program: GeProgram, inputs: Callable[[], list[Tensor]], order: Order
 ) -> Callable[[], list[Tensor]]:
-    return lambda: evaluate(program.graph, inputs(), seed)
+    return lambda: evaluate(program.graph, inputs(), order)
 
 
 def bound(program: GeProgram, model: Model, state: State) -> list[Tensor]:

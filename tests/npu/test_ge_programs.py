@@ -9,21 +9,21 @@ import pytest
 import torch
 
 from nextn.compile.npu.ge_program import GeProgram
+from nextn.graphs.driver import Request
 from nextn.graphs.phases import graph_keys
 from nextn.runtime.contract.blocks import Control, Result
 from tests.npu.sessions import Converted, largest_difference, outcome
+from tests.oracles.ge_evaluator import Order
 
 STATE_TOLERANCE = 1e-5
 """Measured: 4e-6."""
 
-ORDERS = (None, 1, 2)
 
-
-@pytest.mark.parametrize("seed", ORDERS)
+@pytest.mark.parametrize("order", ["file", "writes first", 1])
 @pytest.mark.parametrize("mode", ["round", "phases", "plain"])
-def test_rounds_equal_eager(converted: Converted, mode: str, seed: int | None) -> None:
+def test_rounds_equal_eager(converted: Converted, mode: str, order: Order) -> None:
     options = {"phases": mode == "phases", "speculation": mode != "plain"}
-    eager, evaluated = converted.eager(**options), converted.evaluated(seed, **options)
+    eager, evaluated = converted.eager(**options), converted.evaluated(order, **options)
     assert outcome(evaluated) == (expected := outcome(eager))
     assert largest_difference(evaluated.state, eager.state) <= STATE_TOLERANCE
     if mode == "round":
@@ -64,19 +64,13 @@ def test_rows_returned_are_those_after_every_write(converted: Converted) -> None
     """The result block of a round, the control block of a graph that leaves results alone."""
     for name, width in (("round", Result.WIDTH), ("draft_step", Control.WIDTH)):
         session = converted.evaluated()
-        session.prefill(0, outcome_request())
-        session.prefill(1, outcome_request())
+        session.prefill(0, Request([3, 1, 4], 8))
+        session.prefill(1, Request([3, 1, 4], 8))
         session.input("slots_b2").copy_(torch.tensor([1, 0]))
         (rows,) = session.graphs[name, 2]()  # type: ignore[misc]
         block = session.input("result" if name == "round" else "control")
         assert rows.shape == (2, width)
         assert torch.equal(rows, block[[1, 0]])
-
-
-def outcome_request():
-    from nextn.graphs.driver import Request
-
-    return Request([3, 1, 4], 8)
 
 
 def test_no_weight_is_transposed_at_run_time(converted: Converted) -> None:
@@ -97,13 +91,9 @@ def without_order(program: GeProgram) -> GeProgram:
 
 
 def test_order_of_reads_and_writes_is_needed(converted: Converted) -> None:
-    """Without its edges a round goes wrong in some order: the test above can fail."""
+    """Without its edges a round goes wrong where writes come early: the test above can fail."""
     loose = {key: without_order(program) for key, program in converted.programs.items()}
     unordered = Converted(converted.shape, converted.weights, loose)
-    expected = converted.eager()
-    tokens = outcome(expected)
-    wrong = 0
-    for seed in (1, 2):
-        session = unordered.evaluated(seed)
-        wrong += outcome(session) != tokens or largest_difference(session.state, expected.state) > 1e-3
-    assert wrong == 2
+    expected, session = converted.eager(), unordered.evaluated("writes first")
+    outcome(session), outcome(expected)
+    assert largest_difference(session.state, expected.state) > 0.1

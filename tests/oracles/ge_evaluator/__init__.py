@@ -1,5 +1,5 @@
 """Runs GE IR on the CPU, by the meaning CANN's operator definitions give each operator."""
 
-from tests.oracles.ge_evaluator.evaluate import evaluate
+from tests.oracles.ge_evaluator.evaluate import Order, evaluate
 
-__all__ = ["evaluate"]
+__all__ = ["Order", "evaluate"]

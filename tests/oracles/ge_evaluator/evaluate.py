@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -15,13 +15,17 @@ from tests.oracles.ge_evaluator.operators import RULES
 _INPUTS = ("Data", "RefData")
 
 
-def evaluate(graph: Any, inputs: Sequence[Tensor], seed: int | None = None) -> list[Tensor]:
+Order = int | Literal["file", "writes first"]
+"""The file's order, each write as early as its edges allow, or by a seed any order they allow."""
+
+
+def evaluate(graph: Any, inputs: Sequence[Tensor], order: Order = "file") -> list[Tensor]:
     """The outputs of a graph; inputs that are `RefData` are changed in place.
 
     Args:
         graph: a GE `GraphDef`.
         inputs: by index, of the declared types and shapes.
-        seed: chooses one of the orders that data and control edges allow; None is the order of the file.
+        order: one of the orders that data and control edges allow.
 
     Raises NotImplementedError for operators without a rule, and AssertionError for a graph that no engine
     would accept: operands of several types, an index out of range, a write to something that is no state.
@@ -32,7 +36,7 @@ def evaluate(graph: Any, inputs: Sequence[Tensor], seed: int | None = None) -> l
     memory: dict[str, Tensor] = {}
     read_only = set()
     outputs: list[Tensor] = []
-    for operator in _order(graph, seed):
+    for operator in _ordered(graph, order):
         operands = [
             memory[source] if source else None for source in operator.input if not _is_control(source)
         ]
@@ -65,26 +69,47 @@ def _is_control(source: str) -> bool:
     return source.endswith(":-1")
 
 
-def _order(graph: Any, seed: int | None) -> list[Any]:
+def _ordered(graph: Any, order: Order) -> list[Any]:
     """Operators so that every one comes after those it has an edge from."""
-    if seed is None:
+    if order == "file":
         return list(graph.op)
     operators = {operator.name: operator for operator in graph.op}
-    waits = {name: {s.rpartition(":")[0] for s in op.input if s} for name, op in operators.items()}
+    needs = {name: [s.rpartition(":")[0] for s in op.input if s] for name, op in operators.items()}
+    names = _writes_first(operators, needs) if order == "writes first" else _shuffled(needs, order)
+    assert len(names) == len(operators), "the graph has a cycle"
+    return [operators[name] for name in names]
+
+
+def _shuffled(needs: Mapping[str, Sequence[str]], seed: int) -> list[str]:
+    waits = {name: set(sources) for name, sources in needs.items()}
     followers: dict[str, list[str]] = defaultdict(list)
     for name, sources in waits.items():
         for source in sources:
             followers[source].append(name)
     choose = random.Random(seed)
     ready = [name for name, sources in waits.items() if not sources]
-    order = []
+    names = []
     while ready:
         place = choose.randrange(len(ready))
         ready[place], ready[-1] = ready[-1], ready[place]
-        order.append(operators[name := ready.pop()])
+        names.append(name := ready.pop())
         for follower in followers[name]:
             waits[follower].discard(name)
             if not waits[follower]:
                 ready.append(follower)
-    assert len(order) == len(operators), "the graph has a cycle"
-    return order
+    return names
+
+
+def _writes_first(operators: Mapping[str, Any], needs: Mapping[str, Sequence[str]]) -> list[str]:
+    """Each write as soon as what it needs is there; whatever it does not wait for comes later."""
+    writes = [name for name, operator in operators.items() if operator.type == "ScatterNdUpdate"]
+    names: dict[str, None] = {}
+    for wanted in [*writes, *operators]:
+        path = [wanted]
+        while path:
+            missing = [source for source in needs[path[-1]] if source not in names]
+            if missing and len(path) <= len(operators):
+                path.append(missing[0])
+            else:
+                names[path.pop()] = None
+    return list(names)

@@ -1,0 +1,108 @@
+"""`nextn-compile --device npu --emit air`, with the compile workers on the fake CANN."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from torchair._ge_concrete_graph.ge_ir_pb2 import ModelDef
+
+import nextn.compile.worker
+from nextn.compile.arguments import build_parser
+from nextn.compile.command import compile_command
+from nextn.compile.npu import requirements
+from nextn.compile.options import normalise
+from nextn.runtime.contract.errors import ExecutionError, ExitCode
+from nextn.runtime.contract.manifest import parse_manifest
+from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
+
+WORKER_ON_THE_FAKE = (sys.executable, "-m", "tests.fakes.cann", nextn.compile.worker.__file__)
+
+
+def compile_air(arguments: list[str], worker: tuple[str, ...] = WORKER_ON_THE_FAKE) -> None:
+    options, _ = normalise(build_parser().parse_args([*arguments, "--device", "npu", "--emit", "air"]))
+    compile_command(options, ("nextn-compile", *arguments), worker)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = CASES["tiny"].config
+    return write_checkpoint(tmp_path_factory.mktemp("air") / "tiny", config, random_weights(config, 7))
+
+
+@pytest.fixture(scope="module")
+def artifact(checkpoint: Path) -> Path:
+    """Plain decoding, the smallest set of graphs, in the default dtype."""
+    output = checkpoint.parent / "artifact"
+    small = ["--max-seq-len", "64", "--prefill-chunk", "16", "--speculative-num-steps", "0"]
+    compile_air([str(checkpoint), "-o", str(output), *small])
+    return output
+
+
+def test_manifest_and_files(artifact: Path) -> None:
+    manifest = parse_manifest((artifact / "manifest.json").read_text(), "manifest.json")
+    target = manifest.target
+    assert (target.device, target.emit, target.dtype, target.isa) == ("npu", "air", "bfloat16", ())
+    assert manifest.producer.compiler == f"torch_npu {requirements.TORCH_NPU}"
+    assert [graph.file for graph in manifest.graphs] == ["graphs/prefill.b1.air", "graphs/decode.b1.air"]
+    assert manifest.ops["write_rows"] == "scatter_nd_update"
+    for graph in manifest.graphs:
+        model = ModelDef()
+        model.ParseFromString((artifact / graph.file).read_bytes())
+        inputs = [op for op in model.graph[0].op if op.type in ("Data", "RefData")]
+        names = {op.attr["index"].i: op.name for op in inputs}
+        assert [names[i] for i in range(len(names))] == [t.name.replace(".", "_") for t in graph.tensors]
+
+
+def test_script_names_every_graph_once(artifact: Path) -> None:
+    """Its atc lines were never run: atc comes with CANN."""
+    script = (artifact / "build_om.sh").read_text()
+    lines = [line for line in script.splitlines() if line.startswith("atc ")]
+    assert lines == [
+        f'atc --framework=1 --model=graphs/{key}.air --output=om/{key} --soc_version="$soc"'
+        for key in ("prefill.b1", "decode.b1")
+    ]
+    checked = subprocess.run(["sh", "-n", artifact / "build_om.sh"], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+    without_chip = subprocess.run(["sh", artifact / "build_om.sh"], capture_output=True, text=True)
+    assert without_chip.returncode != 0 and "usage: sh build_om.sh SOC" in without_chip.stderr
+
+
+def test_the_same_command_finds_it_up_to_date(artifact: Path, checkpoint: Path, capsys) -> None:
+    small = ["--max-seq-len", "64", "--prefill-chunk", "16", "--speculative-num-steps", "0"]
+    compile_air([str(checkpoint), "-o", str(artifact), *small], ("false",))
+    assert "is up to date" in capsys.readouterr().out
+
+
+def test_a_host_for_cpu_refuses_it(artifact: Path) -> None:
+    command = [Path(sys.executable).parent / "nextn-run", artifact, "--token-ids", "1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == ExitCode.ARTIFACT, done.stderr
+    assert 'expected "cpu", found "npu"' in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_without_torch_npu(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tmp_path: Path) -> None:
+    def absent(name: str) -> str:
+        raise requirements.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(requirements.metadata, "version", absent)
+    with pytest.raises(ExecutionError, match="need torch_npu") as caught:
+        compile_air([str(checkpoint), "-o", str(tmp_path / "art")])
+    assert (caught.value.expected, caught.value.found) == (requirements.TORCH_NPU, "none")
+    assert not (tmp_path / "art").exists()
+
+
+def test_without_cann(checkpoint: Path, tmp_path: Path) -> None:
+    """A worker without the fake is a machine without CANN: one sentence, no traceback."""
+    plain = (sys.executable, nextn.compile.worker.__file__)
+    with pytest.raises(ExecutionError, match="torch_npu does not load; source CANN's set_env.sh"):
+        compile_air([str(checkpoint), "-o", str(tmp_path / "art"), "--jobs", "1"], plain)
+
+
+def test_plan_as_json(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compile_air([str(checkpoint), "--dry-run", "--json"])
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["dtype"] == "bfloat16" and plan["num_graphs"] == 8
