@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import fx
@@ -40,7 +41,8 @@ class FunctionalGraph:
 
     def results(self) -> dict[str, fx.Node]:
         """The node that holds the last value of every written tensor."""
-        return dict(zip(self.written, self.graph.output_node().args[0], strict=True))
+        values: Any = self.graph.output_node().args[0]
+        return dict(zip(self.written, values, strict=True))
 
 
 def functionalize(traced: TracedGraph) -> FunctionalGraph:
@@ -94,7 +96,7 @@ def _check_writes(key: str, functional: FunctionalGraph) -> None:
     """Each result is reached from its argument through row writes alone, so that it can be done in place."""
     arguments = functional.arguments()
     for name, node in functional.results().items():
-        value = node
+        value: Any = node
         while value is not arguments[name]:
             if value.op != "call_function" or value.target is not ROWS_WRITE:
                 raise ExecutionError(

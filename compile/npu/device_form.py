@@ -6,6 +6,8 @@ that leads to no output, so the rows of one small block are returned.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import fx
 
@@ -49,8 +51,8 @@ def device_form(functional: FunctionalGraph, slots: str) -> fx.GraphModule:
 
 def _write(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, fx.Node]) -> fx.Node:
     """`index_put` by rows as the scatter that changes its first argument."""
-    buffer, (index,), rows = node.args[:3]
-    assert isinstance(buffer, fx.Node) and isinstance(rows, fx.Node)
+    arguments: Any = node.args
+    buffer, (index,), rows = arguments[:3]
     places = graph.call_function(torch.ops.aten.unsqueeze.default, (copies[index], -1))
     return graph.call_function(
         torch.ops.npu.npu_scatter_nd_update_.default, (copies[buffer], places, copies[rows])
@@ -59,8 +61,8 @@ def _write(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, fx.Node]) -> fx
 
 def _read(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, fx.Node]) -> fx.Node:
     """Rows by index as a gather, which the vector cores have; general indexing they have not."""
-    buffer, (index, *more) = node.args
-    assert isinstance(buffer, fx.Node) and not more
+    arguments: Any = node.args
+    buffer, (index,) = arguments
     shape = index.meta["val"].shape
     flat = graph.call_function(torch.ops.aten.reshape.default, (copies[index], [-1]))
     rows = graph.call_function(torch.ops.aten.index_select.default, (copies[buffer], 0, flat))
