@@ -153,17 +153,17 @@ def _field(flag: str) -> str:
 
 
 def _check_weights_as(weights_as: str | None, dtype: str) -> None:
-    """The plain form of a CPU graph dequantises, and computes in the dtype its matrices have."""
+    """The plain form of a graph dequantises, and computes in the dtype its matrices have."""
     if weights_as == "stored":
         raise UsageError(
             "--weights-as stored keeps fp8, fp4 and int8 codes for kernels that take them, "
-            "and no cpu graph of this build does",
+            "and no graph of this build does",
             expected=dtype,
             found=weights_as,
         )
     if weights_as is not None and weights_as != dtype:
         raise UsageError(
-            "cpu graphs compute in the dtype of their matrices: --dtype and --weights-as must agree",
+            "graphs compute in the dtype of their matrices: --dtype and --weights-as must agree",
             expected=dtype,
             found=weights_as,
         )
