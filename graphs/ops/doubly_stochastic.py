@@ -32,4 +32,4 @@ def doubly_stochastic_plain(score: Tensor, iterations: int, eps: float) -> Tenso
 
 @doubly_stochastic.register_fake
 def _(score: Tensor, iterations: int, eps: float) -> Tensor:
-    return torch.empty(score.shape, dtype=score.dtype)
+    return torch.empty_like(score)

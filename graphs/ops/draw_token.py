@@ -34,7 +34,7 @@ def draw_token(logits: Tensor, seed: Tensor, position: Tensor, temperature: Tens
 
 @draw_token.register_fake
 def _(logits: Tensor, seed: Tensor, position: Tensor, temperature: Tensor) -> Tensor:
-    return torch.empty(position.shape, dtype=torch.int64)
+    return torch.empty_like(position)
 
 
 def draw_token_plain(logits: Tensor, seed: Tensor, position: Tensor, temperature: Tensor) -> Tensor:
@@ -52,7 +52,7 @@ def gumbel_noise(seed: Tensor, position: Tensor, vocab_size: int) -> Tensor:
     key = _fifth_power((key[:, None] + position % PRIME + 88675123) % PRIME)
     first = _fifth_power((key + 1013904223) % PRIME)  # [B, V]
     second = _fifth_power((first + 886756453) % PRIME)
-    token = torch.arange(vocab_size)
+    token = torch.arange(vocab_size, device=position.device)
     x = _fifth_power((token + first[..., None]) % PRIME)  # [B, V, vocab]
     x = _fifth_power((x + second[..., None]) % PRIME)
     uniform = torch.clamp((x.to(torch.float32) + 0.5) * 2.0**-31, max=1.0 - 2.0**-24)

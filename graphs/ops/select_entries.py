@@ -26,7 +26,7 @@ def select_entries(score: Tensor, k: int) -> Tensor:
 
 @select_entries.register_fake
 def _(score: Tensor, k: int) -> Tensor:
-    return torch.empty((*score.shape[:-1], k), dtype=torch.int64)
+    return score.new_empty((*score.shape[:-1], k), dtype=torch.int64)
 
 
 def select_entries_plain(score: Tensor, k: int) -> Tensor:
@@ -39,12 +39,12 @@ def select_entries_plain(score: Tensor, k: int) -> Tensor:
 
 def _by_counting(score: Tensor, k: int) -> Tensor:
     width = score.shape[-1]
-    index = torch.arange(width)
+    index = torch.arange(width, device=score.device)
     earlier = index[None, :] < index[:, None]  # [E, E]: other before own
     own, other = score[..., :, None], score[..., None, :]
     ahead = (other > own) | ((other == own) & earlier)  # [..., E, E]
     rank = ahead.to(torch.int64).sum(-1)  # [..., E]
-    chosen = rank[..., None, :] == torch.arange(k)[:, None]  # [..., k, E]
+    chosen = rank[..., None, :] == torch.arange(k, device=score.device)[:, None]  # [..., k, E]
     return (chosen.to(torch.int64) * index).sum(-1)
 
 
@@ -56,5 +56,5 @@ def _by_threshold(score: Tensor, k: int) -> Tensor:
     vacant = k - above.to(torch.int64).sum(-1, keepdim=True)
     keep = above | (equal & (torch.cumsum(equal.to(torch.int64), -1) <= vacant))  # exactly k are set
     # Distinct keys, so that the second selection has no ties: width < 2**24 keeps them exact in fp32.
-    key = torch.where(keep, (width - torch.arange(width)).to(torch.float32), 0.0)
+    key = torch.where(keep, (width - torch.arange(width, device=score.device)).to(torch.float32), 0.0)
     return torch.topk(key, k, dim=-1).indices
