@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nextn.compile.hashes import WeightsHashes, file_sha256, weights_hashes
 from nextn.compile.inputs import CompileInputs
-from nextn.compile.npu.build_om import SCRIPT
+from nextn.compile.npu.build_om import OM_FOLDER, SCRIPT
 from nextn.runtime.contract.errors import ArtifactError, UsageError
 from nextn.runtime.contract.golden_format import GOLDEN_FILE
 from nextn.runtime.contract.manifest import MANIFEST_FILE, FileRecord, GraphRecord, Manifest, parse_manifest
@@ -15,7 +15,8 @@ from nextn.weights.checkpoint_files import TOKENIZER_FILES
 WEIGHTS_FILE = "weights.safetensors"
 GRAPHS_FOLDER = "graphs"
 
-_ARTIFACT_ENTRIES = {MANIFEST_FILE, WEIGHTS_FILE, GOLDEN_FILE, GRAPHS_FOLDER, SCRIPT, *TOKENIZER_FILES}
+_ARTIFACT_ENTRIES = {MANIFEST_FILE, WEIGHTS_FILE, GOLDEN_FILE, GRAPHS_FOLDER, *TOKENIZER_FILES}
+_ARTIFACT_ENTRIES |= {SCRIPT, OM_FOLDER}
 
 
 def reusable(output: Path, inputs: CompileInputs, force: bool) -> Manifest | None:

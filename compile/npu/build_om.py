@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 SCRIPT = "build_om.sh"
+OM_FOLDER = "om"
+"""Where the script puts its files, inside the artifact."""
 
 _HEAD = """#!/bin/sh
 # Compiles every graph of this artifact for one Ascend chip. Needs CANN's environment: source its set_env.sh.
@@ -13,15 +15,16 @@ _HEAD = """#!/bin/sh
 set -eu
 cd "$(dirname "$0")"
 soc=${{1:?usage: sh {script} SOC}}
-mkdir -p om
+mkdir -p {folder}
 """
 
-_LINE = 'atc --framework=1 --model={air} --output=om/{stem} --soc_version="$soc"\n'
+_LINE = 'atc --framework=1 --model={air} --output={folder}/{stem} --soc_version="$soc"\n'
 
 
 def build_om_script(graph_files: Sequence[str]) -> str:
     """One `atc` line per graph; `--framework=1` is GE IR. `graph_files` are relative to the artifact."""
     lines = [
-        _LINE.format(air=file, stem=file.rpartition("/")[2].removesuffix(".air")) for file in graph_files
+        _LINE.format(air=file, folder=OM_FOLDER, stem=file.rpartition("/")[2].removesuffix(".air"))
+        for file in graph_files
     ]
-    return _HEAD.format(script=SCRIPT) + "".join(lines)
+    return _HEAD.format(script=SCRIPT, folder=OM_FOLDER) + "".join(lines)

@@ -72,6 +72,8 @@ def test_script_names_every_graph_once(artifact: Path) -> None:
 
 
 def test_the_same_command_finds_it_up_to_date(artifact: Path, checkpoint: Path, capsys) -> None:
+    """Also with what the script built in it."""
+    (artifact / "om").mkdir()
     small = ["--max-seq-len", "64", "--prefill-chunk", "16", "--speculative-num-steps", "0"]
     compile_air([str(checkpoint), "-o", str(artifact), *small], ("false",))
     assert "is up to date" in capsys.readouterr().out
