@@ -58,10 +58,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("when", "file", "made_again"),
     [
-        ("before", WEIGHTS, {PACKED, RECORDED}),
+        pytest.param("before", WEIGHTS, {PACKED, RECORDED}, marks=pytest.mark.full),
         ("after", WEIGHTS, {PACKED, RECORDED}),
-        ("after", f"{WEIGHTS}.json", {RECORDED}),
-        ("after", f"{GOLDEN}.json", set()),
+        pytest.param("after", f"{WEIGHTS}.json", {RECORDED}, marks=pytest.mark.full),
+        pytest.param("after", f"{GOLDEN}.json", set(), marks=pytest.mark.full),
         ("after", "graphs.decode.b1.so.json", set()),
     ],
 )
@@ -96,7 +96,9 @@ def test_nothing_finished_is_lost(
     assert recorded == expected
 
 
-@pytest.mark.parametrize("journal", [True, False], ids=["with its journal", "without"])
+@pytest.mark.parametrize(
+    "journal", [True, pytest.param(False, marks=pytest.mark.full)], ids=["with its journal", "without"]
+)
 def test_a_file_without_a_record_counts_as_space(
     tmp_path: Path, checkpoint: Path, compile_to: Run, monkeypatch: pytest.MonkeyPatch, journal: bool
 ) -> None:
