@@ -13,6 +13,8 @@ from nextn.runtime.contract.version import VERSION
 
 REPOSITORY = Path(__file__).parents[1]
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:

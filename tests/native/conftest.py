@@ -69,10 +69,10 @@ class Build:
 
 @pytest.fixture(scope="session")
 def plain_build(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """A copy of the installed library: optimised, as users have it."""
-    libraries = [Path(folder) / "lib" / "libnextn.so" for folder in nextn.runtime.__path__]
+    """A copy of the installed libraries: optimised, as users have them."""
+    installed = [Path(folder) / "lib" for folder in nextn.runtime.__path__]
     folder = tmp_path_factory.mktemp("plain_build")
-    shutil.copy(next(library for library in libraries if library.exists()), folder)
+    shutil.copytree(next(path for path in installed if path.exists()), folder, dirs_exist_ok=True)
     return Build(folder, {})
 
 

@@ -53,7 +53,7 @@ def session_of(script: Script, num_steps: int, batch: int) -> Session:
     return script.product.session(shape)
 
 
-@steps_of_cases(default=(1, 3), full=(2, 5), others=3)
+@steps_of_cases(default=(3,), full=(1, 2, 5), others=3)
 def test_every_acceptance_at_every_boundary(script_of, name, num_steps):
     """All of a = 0..k at once, one per slot, so the rows of one batch advance unequally.
 
@@ -70,7 +70,7 @@ def test_every_acceptance_at_every_boundary(script_of, name, num_steps):
         forced_round(session, script, {slot: num_steps - slot for slot in range(num_steps + 1)})
 
 
-@steps_of_cases(default=(3,), full=(8,), others=8)
+@steps_of_cases(default=(), full=(3, 8), others=8)
 def test_random_acceptance_over_a_long_run(script_of, name, num_steps):
     """Many rounds in a row, from position 1 to past the second C128 block; k = 8 fills the widest window.
 
