@@ -6,6 +6,7 @@ from pathlib import Path
 
 from nextn.compile.hashes import WeightsHashes, file_sha256, weights_hashes
 from nextn.compile.inputs import CompileInputs
+from nextn.compile.lowering import GRAPHS_FOLDER
 from nextn.compile.npu.build_om import OM_FOLDER, SCRIPT
 from nextn.runtime.contract.errors import ArtifactError, UsageError
 from nextn.runtime.contract.golden_format import GOLDEN_FILE
@@ -13,10 +14,9 @@ from nextn.runtime.contract.manifest import MANIFEST_FILE, FileRecord, GraphReco
 from nextn.weights.checkpoint_files import TOKENIZER_FILES
 
 WEIGHTS_FILE = "weights.safetensors"
-GRAPHS_FOLDER = "graphs"
 
-_ARTIFACT_ENTRIES = {MANIFEST_FILE, WEIGHTS_FILE, GOLDEN_FILE, GRAPHS_FOLDER, *TOKENIZER_FILES}
-_ARTIFACT_ENTRIES |= {SCRIPT, OM_FOLDER}
+_FILES = {MANIFEST_FILE, WEIGHTS_FILE, GOLDEN_FILE, SCRIPT, *TOKENIZER_FILES}
+_ARTIFACT_ENTRIES = {*_FILES, GRAPHS_FOLDER, OM_FOLDER}
 
 
 def reusable(output: Path, inputs: CompileInputs, force: bool) -> Manifest | None:

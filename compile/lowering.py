@@ -9,6 +9,8 @@ from typing import Literal
 
 from nextn.graphs.ops.native_forms import CPU_KERNELS, PLAIN_FORMS
 
+GRAPHS_FOLDER = "graphs"
+
 _PLAIN_OPS = ("linear", "expert_mlp", "write_rows", "window_attention", "reduce_sum", "gather_argmax")
 
 
@@ -24,7 +26,7 @@ class Lowering:
 
     def graph_file(self, key: str) -> str:
         """A graph's file inside an artifact."""
-        return f"graphs/{key}{self.suffix}"
+        return f"{GRAPHS_FOLDER}/{key}{self.suffix}"
 
 
 def _short(operator: object) -> str:

@@ -12,6 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from nextn.compile.npu.edges import is_control, operator_of
 from nextn.runtime.contract.errors import ExecutionError
 
 WRITE = "ScatterNdUpdate"
@@ -75,13 +76,13 @@ def _readers(graph: Any) -> dict[str, list[str]]:
 
 
 def _data_inputs(operator: Any) -> list[int]:
-    return [place for place, source in enumerate(operator.input) if not source.endswith(":-1")]
+    return [place for place, source in enumerate(operator.input) if not is_control(source)]
 
 
 def _origin(operator: Any, operators: Mapping[str, Any]) -> str:
     """The operator a chain of writes starts from."""
     while operator.type == WRITE:
-        operator = operators[operator.input[_data_inputs(operator)[0]].rpartition(":")[0]]
+        operator = operators[operator_of(operator.input[_data_inputs(operator)[0]])]
     return str(operator.name)
 
 
@@ -103,8 +104,7 @@ def _readers_of_memory(
 def _check_acyclic(graph: Any) -> None:
     # An empty source is an optional input that is not fed.
     waits = {
-        operator.name: {source.rpartition(":")[0] for source in operator.input if source}
-        for operator in graph.op
+        operator.name: {operator_of(source) for source in operator.input if source} for operator in graph.op
     }
     followers: dict[str, list[str]] = defaultdict(list)
     for name, sources in waits.items():

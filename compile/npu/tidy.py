@@ -10,23 +10,17 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from nextn.compile.npu.edges import is_control, operator_of
+
 _TRANSPOSED_INPUTS = {"MatMul": ("transpose_x1", "transpose_x2"), "BatchMatMul": ("adj_x1", "adj_x2")}
 
 _SAME_TYPE = frozenset(
-    {"Add", "Sub", "Mul", "RealDiv", "Neg", "Exp", "Log", "Sqrt", "Rsqrt", "Sigmoid", "Abs", "Cos", "Sin"}
-    | {"Reshape", "Unsqueeze", "Squeeze", "Transpose", "BroadcastTo", "Identity", "StridedSliceV2", "Relu"}
-    | {
-        "GatherV2",
-        "ReduceSum",
-        "ReduceMean",
-        "SoftmaxV2",
-        "MatMul",
-        "BatchMatMul",
-        "ClipByValueV2",
-        "ConcatV2",
-    }
-    | {"ClipByValueV2", "Minimum", "FloorMod", "FloorDiv", "SplitV", "GatherElements", "Cumsum"}
-    | {"ScatterNdUpdate"}
+    (
+        "Abs Add BatchMatMul BroadcastTo ClipByValueV2 ConcatV2 Cos Cumsum Exp FloorDiv FloorMod "
+        "GatherElements GatherV2 Identity Log MatMul Minimum Mul Neg RealDiv "
+        "ReduceMean ReduceSum Relu Reshape Rsqrt ScatterNdUpdate Sigmoid Sin "
+        "SoftmaxV2 SplitV Sqrt Squeeze StridedSliceV2 Sub Transpose Unsqueeze"
+    ).split()
 )
 """Operators whose output has the type of their first operand."""
 
@@ -46,8 +40,8 @@ def _fold_transposes(graph: Any, operators: Mapping[str, Any]) -> None:
     """A product reads a transposed operand as it lies."""
     for product in graph.op:
         for place, attribute in enumerate(_TRANSPOSED_INPUTS.get(product.type, ())):
-            transpose = operators[_name(product.input[place])]
-            if transpose.type == "Transpose" and _swaps_last_two(operators[_name(transpose.input[1])]):
+            transpose = operators[operator_of(product.input[place])]
+            if transpose.type == "Transpose" and _swaps_last_two(operators[operator_of(transpose.input[1])]):
                 product.input[place] = transpose.input[0]
                 product.attr[attribute].b = not product.attr[attribute].b
 
@@ -79,14 +73,14 @@ def _types(operators: Mapping[str, Any]) -> Callable[[str], int | None]:
     def type_of(value: str) -> int | None:
         chain = []
         while value not in known:
-            operator = operators[_name(value)]
+            operator = operators[operator_of(value)]
             if operator.type in ("Data", "RefData", "Const"):
                 known[value] = _ENGINE_OF_PROTO.get(operator.output_desc[0].dtype)
             elif operator.type == "Cast":
                 known[value] = operator.attr["dst_type"].i
             elif operator.type in _SAME_TYPE:
                 chain.append(value)
-                value = next(source for source in operator.input if not source.endswith(":-1"))
+                value = next(source for source in operator.input if not is_control(source))
             else:
                 known[value] = None
         known.update(dict.fromkeys(chain, known[value]))
@@ -101,7 +95,7 @@ def _drop_unread(graph: Any) -> None:
     operators = {operator.name: operator for operator in graph.op}
     for operator in graph.op:
         for source in filter(None, operator.input):
-            readers[_name(source)] = readers.get(_name(source), 0) + 1
+            readers[operator_of(source)] = readers.get(operator_of(source), 0) + 1
     kept = {"Data", "RefData", "NetOutput"}
     waiting = [
         name for name, operator in operators.items() if operator.type not in kept and name not in readers
@@ -109,8 +103,8 @@ def _drop_unread(graph: Any) -> None:
     dropped = set()
     while waiting:
         dropped.add(name := waiting.pop())
-        for source in {_name(source) for source in operators[name].input if source}:
-            readers[source] -= sum(_name(other) == source for other in operators[name].input if other)
+        for source in {operator_of(source) for source in operators[name].input if source}:
+            readers[source] -= sum(operator_of(other) == source for other in operators[name].input if other)
             if not readers[source] and operators[source].type not in kept:
                 waiting.append(source)
     left = [operator for operator in graph.op if operator.name not in dropped]
@@ -119,7 +113,3 @@ def _drop_unread(graph: Any) -> None:
         copy.CopyFrom(operator)
     del graph.op[:]
     graph.op.extend(copies)
-
-
-def _name(source: str) -> str:
-    return source.rpartition(":")[0]

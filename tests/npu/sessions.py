@@ -41,17 +41,12 @@ class Converted:
     def evaluated(self, order: Order = "file", **options: bool) -> Session:
         """Every program in one of the orders its edges allow."""
         model, state = _fresh(self.shape, self.weights)
-        graphs = {
-            key: launcher(program, lambda p=program: bound(p, model, state), order)
-            for key, program in self.programs.items()
-        }
+        graphs = {key: launcher(program, model, state, order) for key, program in self.programs.items()}
         return Session(self.shape, state, graphs, **options)
 
 
-def launcher(
-    program: GeProgram, inputs: Callable[[], list[Tensor]], order: Order
-) -> Callable[[], list[Tensor]]:
-    return lambda: evaluate(program.graph, inputs(), order)
+def launcher(program: GeProgram, model: Model, state: State, order: Order) -> Callable[[], list[Tensor]]:
+    return lambda: evaluate(program.graph, bound(program, model, state), order)
 
 
 def bound(program: GeProgram, model: Model, state: State) -> list[Tensor]:

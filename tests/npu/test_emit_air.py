@@ -21,6 +21,8 @@ from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 
 WORKER_ON_THE_FAKE = (sys.executable, "-m", "tests.fakes.cann", nextn.compile.worker.__file__)
 
+SMALL = ("--max-seq-len", "64", "--prefill-chunk", "16", "--speculative-num-steps", "0")
+
 
 def compile_air(arguments: list[str], worker: tuple[str, ...] = WORKER_ON_THE_FAKE) -> None:
     options, _ = normalise(build_parser().parse_args([*arguments, "--device", "npu", "--emit", "air"]))
@@ -37,8 +39,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def artifact(checkpoint: Path) -> Path:
     """Plain decoding, the smallest set of graphs, in the default dtype."""
     output = checkpoint.parent / "artifact"
-    small = ["--max-seq-len", "64", "--prefill-chunk", "16", "--speculative-num-steps", "0"]
-    compile_air([str(checkpoint), "-o", str(output), *small])
+    compile_air([str(checkpoint), "-o", str(output), *SMALL])
     return output
 
 
@@ -74,8 +75,7 @@ def test_script_names_every_graph_once(artifact: Path) -> None:
 def test_the_same_command_finds_it_up_to_date(artifact: Path, checkpoint: Path, capsys) -> None:
     """Also with what the script built in it."""
     (artifact / "om").mkdir()
-    small = ["--max-seq-len", "64", "--prefill-chunk", "16", "--speculative-num-steps", "0"]
-    compile_air([str(checkpoint), "-o", str(artifact), *small], ("false",))
+    compile_air([str(checkpoint), "-o", str(artifact), *SMALL], ("false",))
     assert "is up to date" in capsys.readouterr().out
 
 
