@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
 from nextn.graphs.ops.native_forms import CPU_KERNELS, PLAIN_FORMS
+from nextn.runtime.contract.manifest import Device, Emit
 
 GRAPHS_FOLDER = "graphs"
 
@@ -18,8 +18,8 @@ _PLAIN_OPS = ("linear", "expert_mlp", "write_rows", "window_attention", "reduce_
 class Lowering:
     """`ops` is the form of each op of the op layer, as the manifest records it; `dtype` is the default."""
 
-    device: Literal["cpu", "npu"]
-    emit: Literal["aoti", "air"]
+    device: Device
+    emit: Emit
     suffix: str
     dtype: str
     ops: Mapping[str, str]

@@ -24,6 +24,8 @@ FORMAT_VERSION = "1.0"
 MANIFEST_FILE = "manifest.json"
 
 ComputeDtype = Literal["float32", "bfloat16"]
+Device = Literal["cpu", "cuda", "npu"]
+Emit = Literal["aoti", "pt2", "air", "om", "onnx"]
 
 _UNSEALED = "0" * 64
 
@@ -47,8 +49,8 @@ class Target:
     tensors in the order of the manifest.
     """
 
-    device: Literal["cpu", "npu"]
-    emit: Literal["aoti", "air"]
+    device: Device
+    emit: Emit
     dtype: ComputeDtype
     isa: tuple[str, ...]
     world_size: int

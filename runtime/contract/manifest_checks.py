@@ -17,6 +17,10 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 CODE_LAYOUTS = ("fp8_block", "mxfp4", "int8_row")
 
+EMITS = {"cpu": ("aoti", "onnx"), "cuda": ("pt2",), "npu": ("pt2", "air", "om")}
+"""The forms that a device's graphs may have: AOTInductor libraries, exported programs to capture in process,
+GE IR, what CANN's compiler makes of it, ONNX."""
+
 _TENSOR_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
@@ -57,7 +61,8 @@ def _check_scalars(manifest: Manifest) -> None:
     _in_range("model.eos_token_ids: count", len(model.eos_token_ids), 0, MAX_EOS)
     for index, token in enumerate(model.eos_token_ids):
         _in_range(f"model.eos_token_ids[{index}]", token, 0, model.vocab_size - 1)
-    _equal("target.emit", target.emit, "aoti" if target.device == "cpu" else "air")
+    if target.emit not in EMITS[target.device]:
+        raise DecodeFault("target.emit", " or ".join(EMITS[target.device]), target.emit)
     _equal("target.world_size", target.world_size, 1)
     _equal("target.rank", target.rank, 0)
 
