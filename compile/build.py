@@ -39,8 +39,12 @@ from nextn.runtime.contract.manifest import (
 )
 from nextn.runtime.contract.strict_json import decode
 from nextn.weights.aligned_file import take_back
+from nextn.weights.dequantise import Encoding
 from nextn.weights.pack import PackedFile, load_packed, pack_weights
 from nextn.weights.packed import packed_weights
+
+KEPT_CODES: tuple[Encoding, ...] = ("int8_row",)
+"""Of the ways that checkpoints store codes, those that graphs take."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,8 @@ class _Builder:
         self._progress = progress
         self._worker_command = worker_command
         self.num_compiled = 0
+        self._forms: dict[str, dict[str, None]] = {}
+        """The forms that each op took in some graph; a set that keeps its order."""
 
     def build(self) -> Manifest:
         weights = self._weights()
@@ -155,6 +161,7 @@ class _Builder:
             output,
             extra=derived_constants(config),
             progress=meter,
+            keep=KEPT_CODES if self._shape.int8_weights else (),
             finished=finished,
         )
         return kept
@@ -184,7 +191,10 @@ class _Builder:
                 continue
             file = scratch / f"{graph.key}{lowering.suffix}"
             target = self._inputs.toolchain.instruction_set
-            jobs.append(GraphJob(graph.name, graph.batch, self._shape, target, file, lowering.emit))
+            custom_ops = self._inputs.custom_ops
+            jobs.append(
+                GraphJob(graph.name, graph.batch, self._shape, target, file, lowering.emit, custom_ops)
+            )
         if records:
             self._progress.line(
                 f"{len(records)} of {len(self._plan.graphs)} graphs kept from an interrupted run"
@@ -208,7 +218,15 @@ class _Builder:
                 finished=finished,
                 command=self._worker_command,
             )
+        for graph in self._plan.graphs:
+            for op, forms in records[graph.key].pop("forms", {}).items():
+                self._forms.setdefault(op, {}).update(dict.fromkeys(forms.split(", ")))
         return tuple(decode(GraphRecord, records[graph.key]) for graph in self._plan.graphs)
+
+    def _chosen_ops(self) -> dict[str, str]:
+        """An op that no graph has is none that could be fused: its form is the plain one."""
+        plain = dict.fromkeys(self._inputs.lowering.chosen_ops, "plain")
+        return plain | {op: ", ".join(forms) for op, forms in self._forms.items()}
 
     def _tokenizer(self) -> tuple[FileRecord, ...]:
         records = self._inputs.tokenizer_records()
@@ -235,7 +253,7 @@ class _Builder:
             state=tuple(state_table(self._shape)),
             inputs=tuple(InputSpec(item.name, item.dtype, item.shape) for item in input_table(self._shape)),
             blocks=block_layouts(),
-            ops=inputs.ops,
+            ops=inputs.ops | self._chosen_ops(),
             graphs=graphs,
             weights=weights,
             golden=golden,

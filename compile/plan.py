@@ -89,7 +89,6 @@ def make_plan(shape: SessionShape, compile_jobs: int) -> Plan:
         compile_jobs: workers that will run at once.
     """
     state = state_table(shape)
-    with_nextn = shape.num_steps > 0
     return Plan(
         graphs=tuple(PlannedGraph(name, batch, graph_rows(name, shape)) for name, batch in graph_keys(shape)),
         state=tuple(_planned_state(spec) for spec in state),
@@ -99,7 +98,7 @@ def make_plan(shape: SessionShape, compile_jobs: int) -> Plan:
         max_seq_len=shape.max_seq_len,
         prefill_chunk=shape.prefill_chunk,
         slots=shape.slots,
-        weight_bytes=sum(w.nbytes for w in declared_weights(shape.config, shape.dtype, with_nextn)),
+        weight_bytes=sum(w.nbytes for w in declared_weights(shape)),
         state_bytes_per_slot=sum(spec.nbytes(0) for spec in state),
         state_bytes=sum(spec.nbytes(shape.slots) for spec in state),
         input_bytes=sum(tensor.nbytes for tensor in input_table(shape)),

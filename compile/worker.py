@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ class GraphJob:
     instruction_set: InstructionSet
     output: Path
     emit: str
+    custom_ops: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -55,6 +57,7 @@ class GraphJob:
         shape |= {
             "config": ModelConfig.from_dict(shape["config"]),
             "batch_sizes": tuple(shape["batch_sizes"]),
+            "int8_weights": tuple(shape["int8_weights"]),
         }
         target = raw["instruction_set"]
         return cls(
@@ -64,6 +67,7 @@ class GraphJob:
             instruction_set=InstructionSet(target["march"], target["vector_bits"], tuple(target["features"])),
             output=Path(raw["output"]),
             emit=raw["emit"],
+            custom_ops=tuple(raw["custom_ops"]),
         )
 
 
@@ -79,10 +83,11 @@ def run_job(job: GraphJob) -> None:
     # No weight value reaches a graph, and none takes memory: a worker is as small for a large model.
     model, state = unwritten_model(job.shape)
     traced = trace(job.name, job.batch, model, state, job.shape)
+    forms: Mapping[str, str] = {}
     if job.emit == "air":
         from nextn.compile.npu.write_air import write_air
 
-        write_air(traced, slots_input(job.name, job.batch), job.output)
+        forms = write_air(traced, slots_input(job.name, job.batch), job.output, job.custom_ops)
     else:
         from nextn.compile.lower_cpu import lower_to_shared_object
 
@@ -90,6 +95,7 @@ def run_job(job: GraphJob) -> None:
     with open(job.output, "rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     record = dataclasses.asdict(traced.spec) | {"bytes": job.output.stat().st_size, "sha256": sha256}
+    record["forms"] = forms
     job.description.write_text(json.dumps(record))
 
 

@@ -22,7 +22,7 @@ USAGE_FAULTS = {
     "demo --dry-run --device npu --emit air --isa avx2": "--isa chooses instructions of a CPU",
     "demo --dry-run --device cpu --emit air": "--device cpu --emit air is not in this build",
     "demo --dry-run --opset 18": "--opset is not in this build",
-    "demo --dry-run --weights-as stored": "no graph of this build does",
+    "demo --dry-run --weights-as stored": "for which --device npu has graphs",
     "demo --dry-run --weights-as bfloat16": "--dtype and --weights-as must agree",
     "demo --dry-run --weights-as int4": "invalid choice: 'int4'",
     "demo --inspect -o x": "--inspect only looks: --output would do nothing",
