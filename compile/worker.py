@@ -28,7 +28,10 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class GraphJob:
-    """One graph to compile. `output` is the file to write; its `.json` sibling will describe it."""
+    """One graph to compile. `output` is the file to write; its `.json` sibling will describe it.
+
+    `weights` is the packed file of the artifact; `opset` is for ONNX alone.
+    """
 
     name: str
     batch: int
@@ -36,6 +39,8 @@ class GraphJob:
     instruction_set: InstructionSet
     output: Path
     emit: str
+    weights: Path
+    opset: int | None
 
     @property
     def key(self) -> str:
@@ -64,6 +69,8 @@ class GraphJob:
             instruction_set=InstructionSet(target["march"], target["vector_bits"], tuple(target["features"])),
             output=Path(raw["output"]),
             emit=raw["emit"],
+            weights=Path(raw["weights"]),
+            opset=raw["opset"],
         )
 
 
@@ -83,6 +90,11 @@ def run_job(job: GraphJob) -> None:
         from nextn.compile.npu.write_air import write_air
 
         write_air(traced, slots_input(job.name, job.batch), job.output)
+    elif job.emit == "onnx":
+        from nextn.compile.onnx.write_onnx import write_onnx
+
+        assert job.opset is not None
+        write_onnx(traced, job.shape, job.opset, job.weights, job.output)
     else:
         from nextn.compile.lower_cpu import lower_to_shared_object
 
