@@ -55,6 +55,16 @@ NPU_AIR = Lowering(
 )
 """GE IR for CANN's offline compiler: `atc` turns each file into an `.om`."""
 
+_EXPORTED_OPS = MappingProxyType(dict.fromkeys((*_PLAIN_OPS, *map(_short, PLAIN_FORMS)), "plain"))
+
+CUDA, NPU = (
+    Lowering(device=device, emit="pt2", suffix=".pt2", dtype="bfloat16", ops=_EXPORTED_OPS)
+    for device in ("cuda", "npu")
+)
+"""Exported programs, which a process captures as graphs of the device when it loads them."""
+
+DEFAULT_EMIT: Mapping[Device, Emit] = MappingProxyType({"cpu": "aoti", "cuda": "pt2", "npu": "pt2"})
+
 LOWERINGS: Mapping[tuple[str, str], Lowering] = MappingProxyType(
-    {(lowering.device, lowering.emit): lowering for lowering in (CPU, NPU_AIR)}
+    {(lowering.device, lowering.emit): lowering for lowering in (CPU, CUDA, NPU, NPU_AIR)}
 )

@@ -36,7 +36,7 @@ class Toolchain:
 def detect_toolchain(isa: str, lowering: Lowering) -> Toolchain:
     """What compiles for a lowering here.
 
-    Raises ExecutionError without a C++ compiler (cpu), without torch_npu (npu), or with another torch;
+    Raises ExecutionError without a C++ compiler (aoti), without torch_npu (air), or with another torch;
     UsageError for the ISA.
     """
     found = torch.__version__.split("+")[0]
@@ -44,10 +44,14 @@ def detect_toolchain(isa: str, lowering: Lowering) -> Toolchain:
         raise ExecutionError(
             "graphs compile with one torch version only", expected=TORCH_VERSION, found=found
         )
-    if lowering.device == "npu":
-        compiler, instruction_set = f"torch_npu {torch_npu_version()}", InstructionSet("", None, ())
-    else:
-        compiler, instruction_set = _compiler_version(), choose_instruction_set(isa)
+    no_instructions = InstructionSet("", None, ())
+    match lowering.emit:
+        case "air":
+            compiler, instruction_set = f"torch_npu {torch_npu_version()}", no_instructions
+        case "pt2":
+            compiler, instruction_set = "torch.export", no_instructions
+        case _:
+            compiler, instruction_set = _compiler_version(), choose_instruction_set(isa)
     return Toolchain(VERSION, _sources_sha256(), found, compiler, instruction_set)
 
 
