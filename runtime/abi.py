@@ -44,8 +44,46 @@ class NativeFinish(IntEnum):
     ABORT = 3
 
 
+class TensorKind(IntEnum):
+    """`nextn_tensor_kind`."""
+
+    WEIGHT = 0
+    STATE = 1
+    INPUT = 2
+
+
 class ModelParams(Structure):
     _fields_ = [("struct_size", c_size_t), ("torch_library", c_char_p), ("verify_weights", c_bool)]
+
+
+class NativeTensor(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("dtype", c_char_p),
+        ("data", c_void_p),
+        ("num_bytes", c_size_t),
+        ("kind", c_int),
+    ]
+
+
+AttachFunction = CFUNCTYPE(c_bool, c_void_p, POINTER(NativeTensor), c_size_t)
+NamedFunction = CFUNCTYPE(c_bool, c_void_p, c_char_p)
+WriteFunction = CFUNCTYPE(c_bool, c_void_p, c_char_p, c_size_t, c_size_t)
+WaitFunction = CFUNCTYPE(c_bool, c_void_p)
+"""The functions of a `nextn_executor`; the first argument is its `user`."""
+
+
+class NativeExecutor(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("user", c_void_p),
+        ("attach", AttachFunction),
+        ("load", NamedFunction),
+        ("write", WriteFunction),
+        ("launch", NamedFunction),
+        ("wait", WaitFunction),
+        ("read", NamedFunction),
+    ]
 
 
 class SessionParams(Structure):
@@ -55,6 +93,7 @@ class SessionParams(Structure):
         ("round_samples", c_int32),
         ("speculation", c_bool),
         ("phases", c_bool),
+        ("executor", POINTER(NativeExecutor)),
     ]
 
 
@@ -128,6 +167,8 @@ class NativeModelInfo(Structure):
 
 STRUCTS: dict[str, type[Structure]] = {
     "nextn_model_params": ModelParams,
+    "nextn_tensor": NativeTensor,
+    "nextn_executor": NativeExecutor,
     "nextn_session_params": SessionParams,
     "nextn_request": NativeRequest,
     "nextn_result": NativeResult,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from nextn.runtime import executors
 from nextn.runtime.artifact_files import open_tokenizer
 from nextn.runtime.completion import Completion
 from nextn.runtime.contract.errors import RequestError, UsageError
@@ -40,16 +41,17 @@ def load(
     phases: bool = False,
     slots: int = 0,
     verify_weights: bool = False,
+    executor: str | None = None,
 ) -> Engine:
     """Opens the artifact in `directory`.
 
     `speculation=False` replays the plain decode graph; `phases` replays verify, accept, draft extend and
     draft steps as separate graphs, with their timings; `slots` requests are decoded together (0 = the
-    artifact's largest batch size); `verify_weights` also hashes the weights body. Raises ArtifactError,
-    UsageError or ExecutionError.
+    artifact's largest batch size); `verify_weights` also hashes the weights body; `executor` insists on what
+    runs the graphs, "native" for libnextn itself. Raises ArtifactError, UsageError or ExecutionError.
     """
     model = Model(directory, verify_weights=verify_weights)
-    return Engine(model, speculation=speculation, phases=phases, slots=slots)
+    return Engine(model, speculation=speculation, phases=phases, slots=slots, executor=executor)
 
 
 class Engine:
@@ -59,8 +61,15 @@ class Engine:
     """
 
     def __init__(
-        self, model: Model, *, speculation: bool = True, phases: bool = False, slots: int = 0
+        self,
+        model: Model,
+        *,
+        speculation: bool = True,
+        phases: bool = False,
+        slots: int = 0,
+        executor: str | None = None,
     ) -> None:
+        executors.check(model, executor)
         self.model = model
         self.num_steps = model.info.num_steps if speculation else 0
         if phases and self.num_steps == 0:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from nextn.runtime import json_output
+from nextn.runtime import executors, json_output
 from nextn.runtime.api import Engine, load
 from nextn.runtime.arguments import parse_arguments
 from nextn.runtime.completion import Completion
@@ -33,6 +33,7 @@ def _execute(options: RunOptions) -> ExitCode:
         return _generate(options, options.source)
     with _open(lambda: Model(options.artifact, verify_weights=options.mode != "info")) as model:
         _check_device(options, model)
+        executors.check(model, options.executor)
         if options.mode == "selftest":
             return run_interruptibly(lambda: _selftest(options, model), lambda: None)
         if options.mode == "info":
@@ -45,7 +46,12 @@ def _execute(options: RunOptions) -> ExitCode:
 def _generate(options: RunOptions, source: PromptSource) -> ExitCode:
     several = source.flag == "requests"
     with _open(
-        lambda: load(options.artifact, speculation=options.speculation, phases=options.phases)
+        lambda: load(
+            options.artifact,
+            speculation=options.speculation,
+            phases=options.phases,
+            executor=options.executor,
+        )
     ) as engine:
         _check_device(options, engine.model)
         writer: ResultWriter = JsonWriter() if options.json else TextWriter(headed=several)

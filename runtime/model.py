@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from nextn.runtime import abi
+from nextn.runtime import abi, executors
 from nextn.runtime.contract.errors import UsageError
 from nextn.runtime.contract.manifest import MANIFEST_FILE, Manifest, parse_manifest
+from nextn.runtime.executor import Executor, NativeCalls
 from nextn.runtime.integers import integer_argument
 from nextn.runtime.library import find_torch_library, load_library, status_error, text
 from nextn.runtime.session import Session
@@ -82,31 +83,57 @@ class Model:
         speculation: bool = True,
         phases: bool = False,
         round_samples: int | None = None,
+        executor: Executor | None = None,
     ) -> Session:
         """A new session with zeroed state.
 
         `slots` requests are decoded together (0 = the artifact's largest batch size); `speculation=False`
         replays the plain decode graph; `phases` replays the separate phase graphs instead of `round`;
-        `round_samples` rounds keep their timings. Raises UsageError for values the artifact does not
-        allow, ExecutionError if memory or a graph fails.
+        `round_samples` rounds keep their timings; `executor` runs the graphs in place of the one that the
+        artifact's form asks for, serves no other session, and is closed with this one, or at once if there
+        will be none. Raises UsageError for values the artifact does not allow, ExecutionError if memory or a
+        graph fails, ArtifactError if the graphs are not for this machine, and what the executor raises.
         """
         if not self._close.alive:
             raise UsageError("the model is closed")
+        calls = None if (chosen := executor or executors.make(self)) is None else NativeCalls(chosen)
+        try:
+            session = self._session(calls, slots, speculation, phases, round_samples)
+        except BaseException:
+            if calls is not None:
+                calls.close()
+            raise
+        self._sessions.add(session)
+        return session
+
+    def _session(
+        self,
+        calls: NativeCalls | None,
+        slots: int,
+        speculation: bool,
+        phases: bool,
+        round_samples: int | None,
+    ) -> Session:
         parameters = self._library.nextn_session_default_params()
         parameters.slots = self.checked_slots(slots)
         parameters.speculation = speculation and self.info.num_steps > 0
         parameters.phases = phases
         if round_samples is not None:
             parameters.round_samples = integer_argument("round_samples", round_samples, 0, MAX_ROUND_SAMPLES)
+        if calls is not None:
+            parameters.executor = ctypes.pointer(calls.functions)
         handle = ctypes.c_void_p()
-        create_native(
-            lambda buffer: self._library.nextn_session_create(
-                self._handle, ctypes.byref(parameters), ctypes.byref(handle), buffer, ERROR_BYTES
+        try:
+            create_native(
+                lambda buffer: self._library.nextn_session_create(
+                    self._handle, ctypes.byref(parameters), ctypes.byref(handle), buffer, ERROR_BYTES
+                )
             )
-        )
-        session = Session(self._library, handle, owner=self, round_samples=int(parameters.round_samples))
-        self._sessions.add(session)
-        return session
+        finally:
+            if calls is not None:
+                calls.raise_failure()
+        samples = int(parameters.round_samples)
+        return Session(self._library, handle, owner=self, round_samples=samples, calls=calls)
 
     def checked_slots(self, slots: int) -> int:
         """Raises UsageError unless a session can have so many slots."""

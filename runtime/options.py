@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from nextn.runtime import executors
 from nextn.runtime.contract.errors import RequestError, UsageError
 from nextn.runtime.requests import DEFAULTS, checked_settings
 
@@ -23,7 +24,8 @@ class PromptSource:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What to do with which artifact. `source` is set in mode "generate"; `device` None means any."""
+    """What to do with which artifact. `source` is set in mode "generate"; `device` and `executor` None mean
+    the artifact's own."""
 
     artifact: Path
     mode: Mode
@@ -32,6 +34,7 @@ class RunOptions:
     speculation: bool
     phases: bool
     device: str | None
+    executor: str | None
     stream: bool
     json: bool
 
@@ -40,8 +43,9 @@ def normalise(arguments: argparse.Namespace) -> RunOptions:
     """Raises UsageError for a bad value, a contradiction, or a feature that is not in this build."""
     if arguments.bench:
         raise UsageError("--bench is not in this build; --json prints the figures of a run")
-    if arguments.executor != "native":
-        raise UsageError(f"--executor {arguments.executor} is not in this build", expected="native")
+    if arguments.executor not in (None, *executors.names()):
+        expected = " or ".join(executors.names())
+        raise UsageError(f"--executor {arguments.executor} is not in this build", expected=expected)
     if not arguments.artifact:
         raise UsageError("name an artifact folder")
     if arguments.phases and arguments.no_speculation:
@@ -57,6 +61,7 @@ def normalise(arguments: argparse.Namespace) -> RunOptions:
         speculation=not arguments.no_speculation,
         phases=arguments.phases,
         device=arguments.device,
+        executor=arguments.executor,
         stream=arguments.stream,
         json=arguments.json,
     )

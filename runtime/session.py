@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any, Literal
 
 from nextn.runtime import abi
-from nextn.runtime.contract.errors import RequestError, UsageError
+from nextn.runtime.contract.errors import ExecutionError, RequestError, UsageError
+from nextn.runtime.executor import NativeCalls
 from nextn.runtime.integers import integer_argument
 from nextn.runtime.library import status_error, text
 
@@ -82,13 +83,20 @@ class Session:
     """
 
     def __init__(
-        self, library: ctypes.CDLL, handle: ctypes.c_void_p, *, owner: object, round_samples: int
+        self,
+        library: ctypes.CDLL,
+        handle: ctypes.c_void_p,
+        *,
+        owner: object,
+        round_samples: int,
+        calls: NativeCalls | None = None,
     ) -> None:
         self._library = library
         self._native = handle
         self._owner = owner  # the model must outlive its sessions
         self._round_samples = round_samples
-        self._close = weakref.finalize(self, library.nextn_session_destroy, handle)
+        self._calls = calls
+        self._close = weakref.finalize(self, _destroy, library, handle, calls)
         self._views: list[memoryview] = []
         self._run_lock = threading.Lock()
 
@@ -195,25 +203,32 @@ class Session:
         return [RoundTimes(**{name: getattr(entry, name) for name in names}) for entry in wanted]
 
     def state(self, name: str) -> memoryview:
-        """Writable bytes of a state buffer, shared with the graphs; `close` releases the view.
+        """Bytes of a state buffer as the last graph left it; `close` releases the view.
 
-        Raises UsageError if the artifact has no such buffer.
+        Where graphs run in host memory the view is writable and shared with them; else it is a copy, which
+        the next call for the same buffer brings up to date. Raises UsageError if the artifact has no such
+        buffer, and what the executor raises.
         """
         size = ctypes.c_size_t()
         address = self._library.nextn_session_state(self._handle, name.encode(), ctypes.byref(size))
-        if not address:
+        self._raise_executor_failure()
+        if not size.value:
             raise UsageError("no such state buffer", key=name)
+        if not address:
+            raise ExecutionError(self._last_error())
         view = memoryview((ctypes.c_ubyte * size.value).from_address(address)).cast("B")
         self._views.append(view)
         return view
 
     def close(self) -> None:
-        """Frees the state.
+        """Closes the executor, then frees the state.
 
         Raises UsageError during a run, whose callbacks and threads still use it, and BufferError if an
         array still uses a state view.
         """
         self.check_idle()
+        if self._calls is not None:
+            self._calls.close()
         while self._views:
             self._views[-1].release()
             self._views.pop()
@@ -252,6 +267,7 @@ class Session:
             self._run_lock.release()
         if failures:
             raise failures[0]
+        self._raise_executor_failure()
         if status == abi.Status.INTERRUPTED:
             return False
         self._check(status)
@@ -272,12 +288,22 @@ class Session:
 
         return abi.TokenCallback(guarded)
 
+    def _raise_executor_failure(self) -> None:
+        if self._calls is not None:
+            self._calls.raise_failure()
+
     def _check(self, status: int) -> None:
         if status != abi.Status.OK:
             raise status_error(status, self._last_error())
 
     def _last_error(self) -> str:
         return text(self._library.nextn_session_last_error(self._handle))
+
+
+def _destroy(library: ctypes.CDLL, handle: ctypes.c_void_p, calls: NativeCalls | None) -> None:
+    if calls is not None:
+        calls.close()
+    library.nextn_session_destroy(handle)
 
 
 def _int64(field: str, values: Iterable[int]) -> array[int]:

@@ -82,7 +82,8 @@ def test_imports_follow_the_arrows(package: str, file: Path) -> None:
         assert top not in ("compile", "graphs", "runtime", "weights", "face", "tests"), module
         if top == "nextn":
             assert any(within(module, prefix) for prefix in ALLOWED[package]), module
-        if package in (CONTRACT, "nextn.runtime", "nextn"):
+        in_executors = file.is_relative_to(REPOSITORY / "runtime" / "executors")
+        if package in (CONTRACT, "nextn.runtime", "nextn") and not in_executors:
             assert top != "torch", f"{module}: an artifact replays where torch need not be imported"
         if package == CONTRACT:
             assert top in sys.stdlib_module_names or top == "nextn", module
@@ -96,13 +97,24 @@ def test_oracles_know_nothing_of_the_product(file: Path) -> None:
         assert not within(module, "tests") or within(module, "tests.oracles"), module
 
 
-@pytest.mark.parametrize("module", ["nextn", "nextn.runtime.command", "nextn.compile.arguments"])
+EXECUTORS = [
+    "nextn." + ".".join(file.relative_to(REPOSITORY).with_suffix("").parts)
+    for file in sorted((REPOSITORY / "runtime" / "executors").glob("[a-z]*.py"))
+]
+"""They run graphs with torch or another package, and import it when the first graph needs it."""
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["nextn", "nextn.runtime.command", "nextn.compile.arguments", "nextn.runtime.executors", *EXECUTORS],
+)
 def test_importing_is_light(module: str) -> None:
     """In a fresh interpreter none of these pulls in torch, and `nextn` pulls in nothing of its own."""
-    code = f"import {module}, sys; print([m for m in sys.modules if m == 'torch' or m.startswith('nextn.')])"
+    heavy = "m in ('torch', 'onnxruntime') or m.startswith('nextn.')"
+    code = f"import {module}, sys; print([m for m in sys.modules if {heavy}])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = ast.literal_eval(run.stdout)
-    assert "torch" not in loaded
+    assert not {"torch", "onnxruntime"} & set(loaded)
     if module == "nextn":
         assert loaded == []
 

@@ -95,7 +95,11 @@ def draw_scores(artifact: Path, ask: Ask, known: Sequence[int]) -> torch.Tensor:
 
 def run_eager(artifact: Path, requests: Sequence[Ask], **options: bool) -> list[Request]:
     """The same requests through the eager modules."""
-    session = eager_session(artifact, **options)
+    return run_in(eager_session(artifact, **options), requests)
+
+
+def run_in(session: EagerSession, requests: Sequence[Ask]) -> list[Request]:
+    """The same requests in an eager session."""
     eos = session.shape.config.eos_token_ids
     made = [
         Request(

@@ -22,6 +22,7 @@ class SessionParams(c.Structure):
         ("round_samples", c.c_int32),
         ("speculation", c.c_bool),
         ("phases", c.c_bool),
+        ("executor", c.c_void_p),
     ]
 
 

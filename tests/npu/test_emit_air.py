@@ -79,11 +79,16 @@ def test_the_same_command_finds_it_up_to_date(artifact: Path, checkpoint: Path, 
     assert "is up to date" in capsys.readouterr().out
 
 
-def test_a_host_for_cpu_refuses_it(artifact: Path) -> None:
-    command = [Path(sys.executable).parent / "nextn-run", artifact, "--token-ids", "1"]
-    done = subprocess.run(command, capture_output=True, text=True)
+def test_it_can_be_looked_at_but_not_run(artifact: Path) -> None:
+    """Without CANN."""
+    command = [Path(sys.executable).parent / "nextn-run", artifact]
+    for mode, shown in (("--info", "npu bfloat16 (air; )"), ("--verify-weights", "weights verified")):
+        looked = subprocess.run([*command, mode], capture_output=True, text=True)
+        assert looked.returncode == ExitCode.OK and shown in looked.stdout, looked.stderr
+    done = subprocess.run([*command, "--token-ids", "1"], capture_output=True, text=True)
     assert done.returncode == ExitCode.ARTIFACT, done.stderr
-    assert 'expected "cpu", found "npu"' in done.stderr and done.stderr.count("\n") == 1
+    assert "run build_om.sh, then nextn-compile --import-om" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_without_torch_npu(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tmp_path: Path) -> None:

@@ -26,7 +26,16 @@ def test_flash_converts(tmp_path: Path, name: str) -> None:
     """Processor time, so that other work on the machine does not count: 190 s and 2.3 GB for `round`."""
     config, _ = parse_model_config(flash_config(), "config.json")
     shape = SessionShape(config, dtype="bfloat16", max_seq_len=32768)
-    job = GraphJob(name, 1, shape, InstructionSet("", 0, ()), tmp_path / f"{name}.b1.air", "air")
+    job = GraphJob(
+        name,
+        1,
+        shape,
+        InstructionSet("", None, ()),
+        tmp_path / f"{name}.b1.air",
+        "air",
+        tmp_path / "weights.safetensors",
+        None,
+    )
     (tmp_path / "job.json").write_text(job.to_json())
     with open(tmp_path / "log", "wb") as log:
         command = [*WORKER_ON_THE_FAKE, str(tmp_path / "job.json"), str(os.getpid())]

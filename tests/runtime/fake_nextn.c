@@ -369,6 +369,7 @@ void *nextn_session_state(nextn_session *s, const char *name, size_t *num_bytes)
     size_t rows = (size_t)s->model->info.slots + 1;
     if (!strcmp(name, "result")) return *num_bytes = rows * RESULT_WIDTH * sizeof *s->result, s->result;
     if (!strcmp(name, "control")) return *num_bytes = rows * CONTROL_WIDTH * sizeof *s->control, s->control;
-    *num_bytes = rows * RING_ROWS * RING_WIDTH * sizeof *s->ring;
-    return strcmp(name, "ring") ? NULL : s->ring;
+    if (!strcmp(name, "ring")) return *num_bytes = rows * RING_ROWS * RING_WIDTH * sizeof *s->ring, s->ring;
+    *num_bytes = 0;
+    return NULL;
 }

@@ -21,7 +21,7 @@
  *
  * Ownership: every pointer handed out stays owned by the object it came from and is valid until that
  * object is destroyed (results: until nextn_session_release). The library keeps no pointer the caller
- * passed in after the call returns.
+ * passed in after the call returns, but the functions and `user` of an executor.
  * Threads: a model may be shared by sessions on different threads; a session is used by one thread at a
  * time. nextn_session_interrupt alone may be called from any thread or signal handler.
  * Errors: a call returns NEXTN_OK or a status equal to the command line's exit code, and leaves one line of
@@ -67,12 +67,44 @@ typedef struct nextn_model_params {
     bool verify_weights;       /* also hash the weights body (reads the whole file) */
 } nextn_model_params;
 
+typedef enum nextn_tensor_kind { NEXTN_WEIGHT = 0, NEXTN_STATE = 1, NEXTN_INPUT = 2 } nextn_tensor_kind;
+
+/* A tensor of the manifest and its contiguous host memory. */
+typedef struct nextn_tensor {
+    const char *name;
+    const char *dtype; /* as the manifest spells it */
+    void *data;        /* of a weight: read-only */
+    size_t num_bytes;
+    nextn_tensor_kind kind;
+} nextn_tensor;
+
+/* Runs an artifact's graphs in place of libnextn's own backends; one executor serves one session. The session
+ * calls it on the thread that creates, runs or looks into the session. Each function returns whether it did
+ * what it was asked for; if not, the session fails. Graphs are named "<name>.b<batch>": "round.b4". */
+typedef struct nextn_executor {
+    size_t struct_size;
+    void *user; /* first argument of every call */
+    /* First and once. The memory lasts as long as the session; state and inputs start as they are now. */
+    bool (*attach)(void *user, const nextn_tensor *tensors, size_t count);
+    /* The graph will be launched: compile, capture, warm up. State must be afterwards as it was before. */
+    bool (*load)(void *user, const char *graph);
+    /* The host changed these bytes of a state buffer or an input; later launches must see them. */
+    bool (*write)(void *user, const char *name, size_t offset, size_t num_bytes);
+    /* May return before the graph has run. */
+    bool (*launch)(void *user, const char *graph);
+    /* Waits for every launched graph. */
+    bool (*wait)(void *user);
+    /* Waits, then makes the memory of this state buffer current. */
+    bool (*read)(void *user, const char *name);
+} nextn_executor;
+
 typedef struct nextn_session_params {
     size_t struct_size;
-    int32_t slots;         /* requests decoded together; 0 = the artifact's largest batch size */
-    int32_t round_samples; /* rounds whose timings are kept for round_times; default 16384 */
-    bool speculation;      /* default true; false, or k = 0, replays the plain `decode` graph */
-    bool phases;           /* true replays verify, accept, draft_extend, draft_step for `round` */
+    int32_t slots;                  /* requests decoded together; 0 = the artifact's largest batch size */
+    int32_t round_samples;          /* rounds whose timings are kept for round_times; default 16384 */
+    bool speculation;               /* default true; false, or k = 0, replays the plain `decode` graph */
+    bool phases;                    /* true replays verify, accept, draft_extend, draft_step for `round` */
+    const nextn_executor *executor; /* copied; NULL if libnextn runs the graphs itself (emit aoti, om) */
 } nextn_session_params;
 
 typedef struct nextn_request {
@@ -179,8 +211,10 @@ NEXTN_API nextn_metrics nextn_session_get_metrics(const nextn_session *session);
 NEXTN_API size_t nextn_session_round_times(const nextn_session *session, nextn_round_times *times,
                                            size_t capacity);
 
-/* Direct view of a state buffer by manifest name, for self-tests and debuggers; NULL if there is none.
- * Rows are [(slots + 1) * rows_per_slot, row_width]. */
+/* A state buffer by manifest name as the last graph left it, for self-tests and debuggers: the buffer itself
+ * where graphs run in host memory, else a copy, current when asked for. Rows are [(slots + 1) *
+ * rows_per_slot, row_width]. NULL if there is none, with *num_bytes = 0, or if it cannot be read, with a text
+ * in nextn_session_last_error. */
 NEXTN_API void *nextn_session_state(nextn_session *session, const char *name, size_t *num_bytes);
 
 #ifdef __cplusplus

@@ -167,24 +167,29 @@ AotiBackend::AotiBackend(const TorchApi &torch) : torch_(torch) {}
 
 AotiBackend::~AotiBackend() = default;
 
+Status AotiBackend::attach(const TensorTable &tensors) {
+    tensors_ = &tensors;
+    return {};
+}
+
 Result<Graph *> AotiBackend::load(const GraphInfo &info, const std::string &path) {
     Result<std::unique_ptr<AotiGraph>> graph = AotiGraph::open(info, path, torch_);
     NEXTN_RETURN_IF_ERROR(graph);
     graphs_.push_back(std::move(*graph));
+    NEXTN_RETURN_IF_ERROR(bind(graphs_.back().get()));
     return static_cast<Graph *>(graphs_.back().get());
 }
 
-Status AotiBackend::bind(Graph *graph, const TensorTable &tensors) {
-    AotiGraph &target = static_cast<AotiGraph &>(*graph);
+Status AotiBackend::bind(AotiGraph *graph) {
     std::vector<AotiConstant> constants;
-    for (const auto &[inner_name, name] : target.constants()) {
-        const auto place = tensors.find(name);
-        if (place == tensors.end()) return runtime_error("no memory for a tensor").key(name);
+    for (const auto &[inner_name, name] : graph->constants()) {
+        const auto place = tensors_->find(name);
+        if (place == tensors_->end()) return runtime_error("no memory for a tensor").key(name);
         const Result<AtenTensor *> handle = tensor_handle(name, place->second);
         NEXTN_RETURN_IF_ERROR(handle);
         constants.push_back({inner_name.c_str(), *handle});
     }
-    return target.bind(constants);
+    return graph->bind(constants);
 }
 
 Result<AtenTensor *> AotiBackend::tensor_handle(const std::string &name, const BoundTensor &tensor) {

@@ -19,16 +19,20 @@ class AotiBackend : public Backend {
     explicit AotiBackend(const TorchApi &torch);
     ~AotiBackend() override;
 
+    Status attach(const TensorTable &tensors) override;
     Result<Graph *> load(const GraphInfo &info, const std::string &path) override;
-    Status bind(Graph *graph, const TensorTable &tensors) override;
+    // Graphs run in the host's own memory, to their end.
+    Status write(const HostWrite &) override { return {}; }
     Status replay(Graph *graph) override;
     Status sync() override { return {}; }
-    Result<const int64_t *> read_results(const int64_t *block) override { return block; }
+    Status read(const std::string &) override { return {}; }
 
   private:
+    Status bind(AotiGraph *graph);
     Result<AtenTensor *> tensor_handle(const std::string &name, const BoundTensor &tensor);
 
     const TorchApi torch_;
+    const TensorTable *tensors_ = nullptr;
     std::unordered_map<std::string, TensorHandle> handles_;
     // Containers point at the handles, so they go first.
     std::vector<std::unique_ptr<AotiGraph>> graphs_;

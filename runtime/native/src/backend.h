@@ -14,6 +14,13 @@ namespace nextn {
 /** Memory of every tensor a session's graphs may bind, by manifest name. */
 using TensorTable = std::unordered_map<std::string, BoundTensor>;
 
+/** Bytes of a state buffer or an input that the host changed. */
+struct HostWrite {
+    const std::string *tensor;
+    size_t offset;
+    size_t bytes;
+};
+
 /** A graph a backend has loaded; valid as long as the backend. */
 class Graph {
   public:
@@ -25,16 +32,20 @@ class Backend {
   public:
     virtual ~Backend() = default;
 
-    /** Loads a graph and checks that it reads what the manifest declares for it and nothing else. */
+    /** Takes over the session's memory, which outlives the backend; what it holds now is where state starts.
+     */
+    virtual Status attach(const TensorTable &tensors) = 0;
+    /** Loads a graph and binds its tensors, if it reads what the manifest declares for it and nothing else.
+     */
     virtual Result<Graph *> load(const GraphInfo &info, const std::string &path) = 0;
-    /** Gives the graph its memory, once; the memory must outlive the backend. */
-    virtual Status bind(Graph *graph, const TensorTable &tensors) = 0;
+    /** Makes the graphs launched from here on see what the host wrote. */
+    virtual Status write(const HostWrite &change) = 0;
     /** Launches the graph on what its state and inputs hold; on return it may still be running. */
     virtual Status replay(Graph *graph) = 0;
     /** Waits for every launched graph. */
     virtual Status sync() = 0;
-    /** The result block as the host sees it after a `sync`; `block` is where graphs write it. */
-    virtual Result<const int64_t *> read_results(const int64_t *block) = 0;
+    /** Waits for every launched graph, then makes the session's memory of a state buffer current. */
+    virtual Status read(const std::string &state) = 0;
 };
 
 }  // namespace nextn

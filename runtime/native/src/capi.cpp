@@ -86,6 +86,11 @@ Status create_session(nextn_model *model, const nextn_session_params *params, ne
         return nextn::usage_error("model and session must not be NULL");
     nextn_session_params values = nextn_session_default_params();
     NEXTN_RETURN_IF_ERROR(read_params("session_params", params, &values));
+    nextn_executor executor{};
+    if (values.executor != nullptr) {
+        NEXTN_RETURN_IF_ERROR(read_params("executor", values.executor, &executor));
+        values.executor = &executor;
+    }
     auto created = nextn::Session::create(model->shared, values);
     NEXTN_RETURN_IF_ERROR(created);
     *session = new nextn_session{std::move(*created), {}};
@@ -124,7 +129,7 @@ nextn_model_params nextn_model_default_params(void) {
 }
 
 nextn_session_params nextn_session_default_params(void) {
-    return {sizeof(nextn_session_params), 0, 16384, true, false};
+    return {sizeof(nextn_session_params), 0, 16384, true, false, nullptr};
 }
 
 nextn_request nextn_request_default(void) {
@@ -229,6 +234,11 @@ size_t nextn_session_round_times(const nextn_session *session, nextn_round_times
 }
 
 void *nextn_session_state(nextn_session *session, const char *name, size_t *num_bytes) {
+    if (num_bytes != nullptr) *num_bytes = 0;
     if (session == nullptr || name == nullptr) return nullptr;
-    return session->session->memory().state(name, num_bytes);
+    const nextn::BoundTensor *const buffer = session->session->state(name);
+    if (buffer == nullptr) return nullptr;
+    if (num_bytes != nullptr) *num_bytes = buffer->bytes();
+    const nextn_status status = report(session, [&] { return session->session->read_state(name); });
+    return status == NEXTN_OK ? buffer->data : nullptr;
 }

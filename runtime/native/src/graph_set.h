@@ -17,17 +17,20 @@ enum class RoundMode { plain, fused, phases };
 /** The graphs one session needs and no others, loaded and bound, with the launches counted and timed. */
 class GraphSet {
   public:
-    /** Loads what rounds of up to `max_live` rows need. */
-    static Result<GraphSet> load(const Model &model, const SessionMemory &memory, RoundMode mode,
-                                 int64_t max_live);
+    /** Loads what rounds of up to `max_live` rows need; `memory` must outlive the set. */
+    static Result<GraphSet> load(const Model &model, std::unique_ptr<Backend> backend, SessionMemory *memory,
+                                 RoundMode mode, int64_t max_live);
 
     /** Smallest batch size that holds `live` rows. */
     int64_t batch_for(size_t live) const;
 
-    Status prefill(nextn_metrics *metrics);
+    /** One prompt chunk; after the last one of a prompt the result block is current. */
+    Status prefill(bool last_chunk, nextn_metrics *metrics);
     Status seed(nextn_metrics *metrics);
+    /** After a round the result block is current. */
     Status round(int64_t batch, nextn_metrics *metrics, nextn_round_times *times);
-    Result<const int64_t *> results(const SessionMemory &memory);
+    /** Makes the memory of a state buffer current. */
+    Status read(const std::string &state) { return backend_->read(state); }
 
   private:
     struct RoundGraphs {
@@ -39,14 +42,17 @@ class GraphSet {
         Graph *step = nullptr;
     };
 
-    Status load_one(const Model &model, const SessionMemory &memory, const char *name, int64_t batch,
-                    Graph **graph);
-    Status load_round(const Model &model, const SessionMemory &memory, int64_t batch);
-    Status launch(Graph *graph, nextn_metrics *metrics, float *microseconds);
+    /** What a launch is waited for with. */
+    enum class Wait { finished, results };
+
+    Status load_one(const Model &model, const char *name, int64_t batch, Graph **graph);
+    Status load_round(const Model &model, int64_t batch);
+    Status launch(Graph *graph, Wait wait, nextn_metrics *metrics, float *microseconds);
     Status launch_phases(const RoundGraphs &graphs, nextn_metrics *metrics, nextn_round_times *times);
 
     RoundMode mode_ = RoundMode::fused;
     uint64_t num_steps_ = 0;
+    SessionMemory *memory_ = nullptr;
     std::unique_ptr<Backend> backend_;
     Graph *prefill_ = nullptr;
     Graph *seed_ = nullptr;

@@ -58,23 +58,42 @@ TensorKind read_kind(const JsonValue &value) {
     return TensorKind::weight;
 }
 
-void require_text(const JsonValue &value, const char *expected) {
-    if (value.string() != expected) value.refuse(concat('"', expected, '"'));
+/** The forms that a device's graphs may have. */
+struct TargetForm {
+    const char *device;
+    Emit emit;
+};
+constexpr TargetForm target_forms[] = {{"cpu", Emit::aoti}, {"cpu", Emit::onnx}, {"cuda", Emit::pt2},
+                                       {"npu", Emit::pt2},  {"npu", Emit::air},  {"npu", Emit::om}};
+
+Emit read_emit(const JsonValue &target) {
+    const std::string device = target["device"].string();
+    const std::string emit = target["emit"].string();
+    std::string forms;
+    for (const TargetForm &form : target_forms) {
+        if (device != form.device) continue;
+        if (emit == emit_name(form.emit)) return form.emit;
+        forms += (forms.empty() ? "" : " or ") + std::string(emit_name(form.emit));
+    }
+    if (forms.empty()) target["device"].refuse("cpu or cuda or npu");
+    target["emit"].refuse(forms);
+    return Emit::aoti;
 }
 
 void read_target(const JsonValue &root, Manifest *manifest) {
     manifest->torch_version = root["producer"]["torch"].string();
     const JsonValue target = root["target"];
-    require_text(target["device"], "cpu");
-    require_text(target["emit"], "aoti");
+    manifest->emit = read_emit(target);
     target["world_size"].integer(1, 1);
     target["rank"].integer(0, 0);
     for (const JsonValue &feature : target["isa"].items()) manifest->isa.push_back(feature.string());
 }
 
+/** Forms of ops that were compiled into a graph concern no one here; kernels it calls must be at hand. */
 void read_ops(const JsonValue &ops, Manifest *manifest) {
     for (const auto &[name, form] : ops.members()) {
         const std::string text = form.string();
+        if (manifest->emit != Emit::aoti) continue;
         if (text == "native") manifest->native_ops = true;
         if (text != "native" && text != "plain") form.refuse("plain or native");
     }
@@ -201,6 +220,11 @@ void check_own_hash(const JsonDocument &document, std::string text, const std::s
 }
 
 }  // namespace
+
+const char *emit_name(Emit emit) {
+    static const char *const names[] = {"aoti", "pt2", "air", "om", "onnx"};
+    return names[static_cast<size_t>(emit)];
+}
 
 std::string slots_input(int64_t batch) {
     return concat("slots_b", batch);

@@ -9,6 +9,10 @@
 
 namespace nextn {
 
+/** The form of an artifact's graphs: AOTInductor libraries, exported programs, GE IR, what CANN's compiler
+ * makes of it, ONNX. */
+enum class Emit { aoti, pt2, air, om, onnx };
+
 struct GraphInfo {
     std::string name;
     int64_t batch = 0;
@@ -42,6 +46,7 @@ struct Manifest {
     std::string text;
 
     std::string torch_version;
+    Emit emit = Emit::aoti;
     std::vector<std::string> isa;
     /** Whether any op was compiled to a kernel of libnextn_ops. */
     bool native_ops = false;
@@ -63,6 +68,8 @@ struct Manifest {
     std::vector<TensorInfo> state_tensors() const;
     const GraphInfo *find_graph(const std::string &name, int64_t batch) const;
 };
+
+const char *emit_name(Emit emit);
 
 std::string slots_input(int64_t batch);
 

@@ -5,6 +5,7 @@
 
 #include "aoti_backend.h"
 #include "cpu_features.h"
+#include "external_backend.h"
 #include "mapped_file.h"
 #include "op_library.h"
 #include "sha256.h"
@@ -32,7 +33,12 @@ Status Model::check(const Options &options) {
     NEXTN_RETURN_IF_ERROR(weights);
     weights_ = std::move(*weights);
     NEXTN_RETURN_IF_ERROR(check_weight_tensors());
-    const Result<TorchApi> torch = TorchApi::load(options.torch_library);
+    return manifest_.emit == Emit::aoti ? load_torch(options.torch_library) : Status();
+}
+
+/** Libtorch and the kernels that AOTInductor's graphs call. */
+Status Model::load_torch(const std::string &torch_library) {
+    const Result<TorchApi> torch = TorchApi::load(torch_library);
     NEXTN_RETURN_IF_ERROR(torch);
     torch_ = *torch;
     NEXTN_RETURN_IF_ERROR(torch_.check_version(manifest_.torch_version, manifest_.path));
@@ -93,8 +99,28 @@ Status Model::check_weight_tensors() const {
     return {};
 }
 
-std::unique_ptr<Backend> Model::make_backend() const {
-    return std::make_unique<AotiBackend>(torch_);
+Result<std::unique_ptr<Backend>> Model::make_backend(const nextn_executor *executor) const {
+    if (executor != nullptr) return ExternalBackend::create(*executor);
+    switch (manifest_.emit) {
+        case Emit::aoti:
+            return std::unique_ptr<Backend>(new AotiBackend(torch_));
+        case Emit::air:
+            return artifact_error(
+                       "graphs must be compiled first: run build_om.sh, then nextn-compile --import-om")
+                .file(manifest_.path)
+                .key("target.emit")
+                .expected("om")
+                .found("air");
+        case Emit::om:
+        case Emit::pt2:
+        case Emit::onnx:
+            break;
+    }
+    return usage_error(concat("graphs of emit ", emit_name(manifest_.emit), " are run by an executor"))
+        .file(manifest_.path)
+        .key("session_params.executor")
+        .expected("an executor")
+        .found("NULL");
 }
 
 int64_t Model::state_bytes() const {

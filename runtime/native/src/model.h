@@ -24,7 +24,9 @@ class Model {
     const Manifest &manifest() const { return manifest_; }
     const SafetensorsFile &weights() const { return weights_; }
     std::string graph_path(const GraphInfo &graph) const { return directory_ + "/" + graph.file; }
-    std::unique_ptr<Backend> make_backend() const;
+    /** What runs the graphs of one session: `executor`, or if it is null what the form of the graphs asks
+     * for. */
+    Result<std::unique_ptr<Backend>> make_backend(const nextn_executor *executor) const;
     int64_t state_bytes() const;
 
   private:
@@ -33,6 +35,7 @@ class Model {
     Status check_isa() const;
     Status check_graph_file(const GraphInfo &graph) const;
     Status check_weight_tensors() const;
+    Status load_torch(const std::string &torch_library);
 
     std::string directory_;
     Manifest manifest_;

@@ -136,7 +136,8 @@ Status SafetensorsFile::read_header(int64_t header_bytes) {
                 .found(concat("offset ", offset));
         }
         // Graphs take weights through a pointer to mutable memory, but only read them.
-        tensors_[span.name] = {*dtype, span.shape, const_cast<uint8_t *>(file_.data()) + offset};
+        tensors_[span.name] = {TensorKind::weight, *dtype, span.shape,
+                               const_cast<uint8_t *>(file_.data()) + offset};
     }
     return {};
 }

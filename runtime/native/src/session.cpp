@@ -60,16 +60,19 @@ Result<std::unique_ptr<Session>> Session::create(std::shared_ptr<const Model> mo
     const Manifest &manifest = model->manifest();
     NEXTN_RETURN_IF_ERROR(check_params(params, manifest));
     const int64_t slots = params.slots == 0 ? manifest.slots : params.slots;
-    Result<SessionMemory> memory = SessionMemory::create(*model);
+    Result<std::unique_ptr<Backend>> backend = model->make_backend(params.executor);
+    NEXTN_RETURN_IF_ERROR(backend);
+    Result<std::unique_ptr<SessionMemory>> memory = SessionMemory::create(*model);
     NEXTN_RETURN_IF_ERROR(memory);
-    Result<GraphSet> graphs = GraphSet::load(*model, *memory, round_mode(params, manifest), slots);
+    Result<GraphSet> graphs =
+        GraphSet::load(*model, std::move(*backend), memory->get(), round_mode(params, manifest), slots);
     NEXTN_RETURN_IF_ERROR(graphs);
     return std::unique_ptr<Session>(new Session(std::move(model), std::move(*memory), std::move(*graphs),
                                                 slots, static_cast<size_t>(params.round_samples)));
 }
 
-Session::Session(std::shared_ptr<const Model> model, SessionMemory memory, GraphSet graphs, int64_t slots,
-                 size_t round_samples)
+Session::Session(std::shared_ptr<const Model> model, std::unique_ptr<SessionMemory> memory, GraphSet graphs,
+                 int64_t slots, size_t round_samples)
     : model_(std::move(model)),
       memory_(std::move(memory)),
       graphs_(std::move(graphs)),
@@ -138,25 +141,23 @@ bool Session::assign_slot() {
     if (queue_.empty() || free == slots_.end()) return false;
     *free = queue_.pop();
     prefilling_ = free - slots_.begin();
-    memory_.write_control(prefilling_, **free);
+    memory_->write_control(prefilling_, **free);
     return true;
 }
 
 Status Session::prefill_chunk(const TokenSink &sink) {
     Request &request = *slots_[static_cast<size_t>(prefilling_)];
-    const int64_t count = memory_.write_prompt_chunk(prefilling_, request);
-    NEXTN_RETURN_IF_ERROR(graphs_.prefill(&metrics_));
+    const int64_t count = memory_->write_prompt_chunk(prefilling_, request);
     request.prefilled += count;
-    if (request.prefilled < static_cast<int64_t>(request.prompt.size())) return {};
-    return start_decoding(sink);
+    const bool last_chunk = request.prefilled == static_cast<int64_t>(request.prompt.size());
+    NEXTN_RETURN_IF_ERROR(graphs_.prefill(last_chunk, &metrics_));
+    return last_chunk ? start_decoding(sink) : Status();
 }
 
 /** After the last chunk: takes the first token, and has the first drafts made. */
 Status Session::start_decoding(const TokenSink &sink) {
     const int64_t slot = std::exchange(prefilling_, no_slot);
-    const Result<const int64_t *> block = graphs_.results(memory_);
-    NEXTN_RETURN_IF_ERROR(block);
-    NEXTN_RETURN_IF_ERROR(record(slot, *block, true));
+    NEXTN_RETURN_IF_ERROR(record(slot, true));
     if (!slots_[static_cast<size_t>(slot)]->device_finished) NEXTN_RETURN_IF_ERROR(graphs_.seed(&metrics_));
     deliver(slot, sink);
     if (slots_[static_cast<size_t>(slot)] != nullptr) live_.push_back(slot);
@@ -167,11 +168,9 @@ Status Session::round(const TokenSink &sink) {
     const Clock::time_point start = Clock::now();
     nextn_round_times times{};
     const int64_t batch = graphs_.batch_for(live_.size());
-    memory_.write_slots(batch, live_);
+    memory_->write_slots(batch, live_);
     NEXTN_RETURN_IF_ERROR(graphs_.round(batch, &metrics_, &times));
-    const Result<const int64_t *> block = graphs_.results(memory_);
-    NEXTN_RETURN_IF_ERROR(block);
-    for (const int64_t slot : live_) NEXTN_RETURN_IF_ERROR(record(slot, *block, false));
+    for (const int64_t slot : live_) NEXTN_RETURN_IF_ERROR(record(slot, false));
 
     for (const int64_t slot : live_) deliver(slot, sink);
     const auto freed = [&](int64_t slot) { return slots_[static_cast<size_t>(slot)] == nullptr; };
@@ -183,9 +182,9 @@ Status Session::round(const TokenSink &sink) {
 }
 
 /** Takes over what a graph wrote for one slot; a graph that breaks the protocol must not break the host. */
-Status Session::record(int64_t slot, const int64_t *block, bool first_token) {
+Status Session::record(int64_t slot, bool first_token) {
     Request &request = *slots_[static_cast<size_t>(slot)];
-    const int64_t *const row = block + slot * result::width;
+    const int64_t *const row = memory_->result_block() + slot * result::width;
     const int64_t count = row[result::out_count.offset];
     const int64_t accepted = row[result::accepted.offset];
     const int64_t room = request.max_new_tokens - static_cast<int64_t>(request.tokens.size());
@@ -242,6 +241,12 @@ void Session::abort_all() {
     while (!queue_.empty()) finish(queue_.pop(), NEXTN_ABORT);
     live_.clear();
     prefilling_ = no_slot;
+}
+
+Status Session::read_state(const std::string &name) {
+    const Status status = graphs_.read(name);
+    if (!status.ok()) failure_ = status;
+    return status;
 }
 
 const Request *Session::find(uint64_t id) const {

@@ -43,17 +43,20 @@ class Session {
 
     const nextn_metrics &metrics() const { return metrics_; }
     const RoundLog &round_log() const { return round_log_; }
-    const SessionMemory &memory() const { return memory_; }
+    /** Null if there is no such state buffer. */
+    const BoundTensor *state(const std::string &name) const { return memory_->state(name); }
+    /** Makes its memory current. */
+    Status read_state(const std::string &name);
 
   private:
-    Session(std::shared_ptr<const Model> model, SessionMemory memory, GraphSet graphs, int64_t slots,
-            size_t round_samples);
+    Session(std::shared_ptr<const Model> model, std::unique_ptr<SessionMemory> memory, GraphSet graphs,
+            int64_t slots, size_t round_samples);
 
     Status guarded_turn(const TokenSink &sink, bool *busy);
     Status prefill_chunk(const TokenSink &sink);
     Status start_decoding(const TokenSink &sink);
     Status round(const TokenSink &sink);
-    Status record(int64_t slot, const int64_t *block, bool first_token);
+    Status record(int64_t slot, bool first_token);
     void deliver(int64_t slot, const TokenSink &sink);
     void finish(Request *request, nextn_finish_reason reason);
     void abort_all();
@@ -62,7 +65,7 @@ class Session {
 
     // Graphs hold pointers into memory, and memory into the model.
     std::shared_ptr<const Model> model_;
-    SessionMemory memory_;
+    std::unique_ptr<SessionMemory> memory_;
     GraphSet graphs_;
 
     std::unordered_map<uint64_t, std::unique_ptr<Request>> requests_;

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "backend.h"
@@ -11,14 +14,17 @@
 
 namespace nextn {
 
-/** What a session's graphs read and write: its state and inputs, beside the model's weights. */
+/**
+ * What a session's graphs read and write: its state and inputs, beside the model's weights. What the host
+ * writes is noted in `changes`, for the backend that runs the graphs.
+ */
 class SessionMemory {
   public:
-    static Result<SessionMemory> create(const Model &model);
+    static Result<std::unique_ptr<SessionMemory>> create(const Model &model);
 
     const TensorTable &tensors() const { return tensors_; }
     /** Null if there is no such state buffer. */
-    void *state(const std::string &name, size_t *num_bytes) const;
+    const BoundTensor *state(const std::string &name) const;
 
     const int64_t *result_block() const { return result_; }
     int64_t scratch_slot() const { return scratch_slot_; }
@@ -29,21 +35,34 @@ class SessionMemory {
     /** The slots of one round, padded with the scratch slot. */
     void write_slots(int64_t batch, const std::vector<int64_t> &live);
 
+    const std::vector<HostWrite> &changes() const { return changes_; }
+    void forget_changes() { changes_.clear(); }
+
   private:
-    int64_t *words(const std::string &name) const;
+    /** An int64 buffer that the host writes. */
+    struct HostBuffer {
+        const std::string *name = nullptr;
+        int64_t *words = nullptr;
+    };
+
+    SessionMemory() = default;
+    Status allocate(const Model &model);
+    HostBuffer host_buffer(const std::string &name) const;
     int64_t *clear_control(int64_t slot);
+    void write_input(const HostBuffer &input, const int64_t *values, size_t count);
 
     StateArena arena_;
     TensorTable tensors_;
-    std::vector<std::pair<std::string, size_t>> state_bytes_;
     int64_t scratch_slot_ = 0;
     int64_t prefill_chunk_ = 0;
-    int64_t *control_ = nullptr;
+    HostBuffer control_;
     int64_t *result_ = nullptr;
-    int64_t *prompt_slot_ = nullptr;
-    int64_t *prompt_tokens_ = nullptr;
-    int64_t *prompt_count_ = nullptr;
-    std::vector<std::pair<int64_t, int64_t *>> slots_inputs_;
+    HostBuffer prompt_slot_;
+    HostBuffer prompt_tokens_;
+    HostBuffer prompt_count_;
+    std::vector<std::pair<int64_t, HostBuffer>> slots_inputs_;
+    std::vector<int64_t> values_; /**< of an input about to be written */
+    std::vector<HostWrite> changes_;
 };
 
 }  // namespace nextn

@@ -36,9 +36,12 @@ struct TensorInfo {
 
 /** A tensor and the host memory it lives in. */
 struct BoundTensor {
+    TensorKind kind;
     DType dtype;
     Shape shape;
     void *data;
+
+    size_t bytes() const { return static_cast<size_t>(*tensor_bytes(dtype, shape)); }
 };
 
 }  // namespace nextn
