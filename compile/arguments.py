@@ -31,9 +31,14 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("target")
     group.add_argument("--device", choices=("cpu", "cuda", "npu"), default="cpu")
     group.add_argument(
-        "--emit", choices=("aoti", "pt2", "air", "onnx"), help="form of the graphs (default: aoti on cpu)"
+        "--emit",
+        choices=("aoti", "pt2", "air", "onnx"),
+        help="form of the graphs (default: aoti on cpu, pt2 elsewhere)",
     )
     group.add_argument("--isa", choices=("native", "avx2"), default="native", help="CPU instruction set")
+    group.add_argument(
+        "--soc", metavar="NAME", help="Ascend chip whose capture limits are kept, for example Ascend910B1"
+    )
     group.add_argument(
         "--dtype",
         choices=("float32", "bfloat16"),
@@ -44,7 +49,7 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
         choices=("stored", "bfloat16", "float32"),
         help="how matrices are kept in the artifact (default: as the compute dtype)",
     )
-    group.add_argument("--opset", type=int, metavar="N", help="ONNX opset")
+    group.add_argument("--opset", type=int, metavar="N", help="ONNX operator set (default: 18)")
     group.add_argument("--import-om", metavar="DIR", help="collect .om files compiled elsewhere")
 
 

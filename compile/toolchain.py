@@ -18,6 +18,7 @@ import nextn.weights
 from nextn.compile.instruction_set import InstructionSet, choose_instruction_set
 from nextn.compile.lowering import Lowering
 from nextn.compile.npu.requirements import torch_npu_version
+from nextn.compile.onnx.requirements import onnx_version
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.contract.version import TORCH_VERSION, VERSION
 
@@ -36,7 +37,7 @@ class Toolchain:
 def detect_toolchain(isa: str, lowering: Lowering) -> Toolchain:
     """What compiles for a lowering here.
 
-    Raises ExecutionError without a C++ compiler (cpu), without torch_npu (npu), or with another torch;
+    Raises ExecutionError without a C++ compiler (aoti), torch_npu (air) or onnx, or with another torch;
     UsageError for the ISA.
     """
     found = torch.__version__.split("+")[0]
@@ -44,10 +45,16 @@ def detect_toolchain(isa: str, lowering: Lowering) -> Toolchain:
         raise ExecutionError(
             "graphs compile with one torch version only", expected=TORCH_VERSION, found=found
         )
-    if lowering.device == "npu":
-        compiler, instruction_set = f"torch_npu {torch_npu_version()}", InstructionSet("", None, ())
-    else:
-        compiler, instruction_set = _compiler_version(), choose_instruction_set(isa)
+    instruction_set = InstructionSet("", None, ())
+    match lowering.emit:
+        case "air":
+            compiler = f"torch_npu {torch_npu_version()}"
+        case "onnx":
+            compiler = f"onnx {onnx_version()}, opset {lowering.opset}"
+        case "pt2":
+            compiler = "torch.export"
+        case _:
+            compiler, instruction_set = _compiler_version(), choose_instruction_set(isa)
     return Toolchain(VERSION, _sources_sha256(), found, compiler, instruction_set)
 
 
