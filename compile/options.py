@@ -174,8 +174,6 @@ def _check_weights_as(weights_as: str | None, dtype: str) -> None:
 
 def _lowering(arguments: argparse.Namespace) -> Lowering:
     """What `--device` and `--emit` choose. Raises UsageError for what this build does not implement."""
-    if arguments.import_om is not None:
-        raise UsageError("--import-om is not in this build")
     emit = arguments.emit or DEFAULT_EMIT[arguments.device]
     lowering = LOWERINGS.get((arguments.device, emit))
     if lowering is None:

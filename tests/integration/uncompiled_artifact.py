@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -52,8 +52,12 @@ def write_uncompiled(
     device: Device = "cpu",
     emit: Emit = "onnx",
     content: GraphBytes = lambda graph: graph.key.encode(),
+    graph_tensors: Mapping[str, tuple[TensorSpec, ...]] | None = None,
 ) -> Path:
-    """An artifact of `shape` in `folder`; every graph is said to read all weights, state and inputs."""
+    """An artifact of `shape` in `folder`.
+
+    Without `graph_tensors`, by key, every graph is said to read all weights, state and inputs.
+    """
     (folder / "graphs").mkdir(parents=True)
     (folder / "golden.safetensors").write_bytes(b"none")
     config = shape.config
@@ -63,7 +67,10 @@ def write_uncompiled(
         *(TensorSpec(one.name, "state", one.dtype, one.shape(shape.slots)) for one in state_table(shape)),
         *input_table(shape),
     )
-    graphs = [GraphSpec(*key, graph_rows(key[0], shape), tensors) for key in graph_keys(shape)]
+    graphs = []
+    for name, batch in graph_keys(shape):
+        own = tensors if graph_tensors is None else graph_tensors[f"{name}.b{batch}"]
+        graphs.append(GraphSpec(name, batch, graph_rows(name, shape), own))
     manifest = Manifest(
         format_version=FORMAT_VERSION,
         manifest_sha256=ZEROS,

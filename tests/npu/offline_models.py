@@ -20,12 +20,10 @@ from tests.integration.eager_executor import session_shape
 PROTO_DTYPES = {"float32": 1, "int8": 3, "uint8": 4, "int32": 7, "int64": 8, "bfloat16": 27}
 """Numbers of `ge.proto.DataType`."""
 
-RESULT_WRITERS = ("prefill", "decode", "accept", "round")
-"""The graphs that write the result block, and so return its rows; the others return those of control."""
 
-
-def block_of(graph: str) -> str:
-    return "result" if graph in RESULT_WRITERS else "control"
+def block_of(graph: GraphSpec) -> str:
+    """The block whose rows a graph returns."""
+    return "result" if any(tensor.name == "result" for tensor in graph.tensors) else "control"
 
 
 def model_def(graph: GraphSpec) -> bytes:
@@ -39,7 +37,7 @@ def model_def(graph: GraphSpec) -> bytes:
         op.attr["index"].i = index
         output = op.output_desc.add(dtype=PROTO_DTYPES[tensor.dtype])
         output.shape.dim.extend(tensor.shape)
-    width = Result.WIDTH if block_of(graph.name) == "result" else Control.WIDTH
+    width = Result.WIDTH if block_of(graph) == "result" else Control.WIDTH
     rows = ops.add(name="NetOutput", type="NetOutput").input_desc.add(dtype=PROTO_DTYPES["int64"])
     rows.shape.dim.extend([graph.batch, width])
     return bytes(model.SerializeToString())
@@ -75,7 +73,7 @@ class EagerModels:
         with torch.no_grad():
             bound.module()
         slots = bound.state.get_buffer(slots_input(graph.name, graph.batch))
-        rows = bound.state.get_buffer(block_of(graph.name))[slots]
+        rows = bound.state.get_buffer(block_of(graph))[slots]
         [output] = outputs
         output[: rows.nbytes] = rows.numpy().tobytes()
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import nextn
+from nextn.compile.inputs import DEMO, checkpoint_folder
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.model import Model
@@ -87,6 +88,25 @@ def test_an_engine_runs_it_on_a_thread_of_its_own(artifact: Path, shape: Session
             [list(one.prompt) for one in requests], max_new_tokens=14, ignore_eos=True
         )
     assert [list(one.token_ids) for one in completions] == expected
+
+
+def test_the_demo(cann: FakeCann, tmp_path: Path) -> None:
+    """The bundled checkpoint at its default depth; acceptance is the eager driver's, round for round."""
+    checkpoint = Checkpoint.open(checkpoint_folder(DEMO))
+    shape = SessionShape(checkpoint.config, max_seq_len=256)
+    artifact = write_uncompiled(
+        tmp_path / "demo", checkpoint, shape, device="npu", emit="om", content=model_def
+    )
+    asked = [Ask(tuple(b"def main("), 24), Ask(tuple(b"import os\nclass "), 24)]
+    expected = run_in(eager_session(artifact), asked)
+    with Model(artifact) as model, cann.running_models(EagerModels(model.manifest).run):
+        with model.session() as session:
+            ids = submit(session, asked)
+            session.run()
+            results = [session.result(one) for one in ids]
+    assert [list(one.tokens) for one in results] == [one.tokens for one in expected]
+    assert [list(one.accept_lens) for one in results] == [one.accept_lens for one in expected]
+    assert max(results[0].accept_lens) > 2, "drafts of the demo are accepted"
 
 
 def names(records: list[Record]) -> list[tuple[str, str]]:
