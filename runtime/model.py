@@ -96,7 +96,9 @@ class Model:
         """
         if not self._close.alive:
             raise UsageError("the model is closed")
-        calls = None if (chosen := executor or executors.make(self)) is None else NativeCalls(chosen)
+        if executor is None:
+            executor = executors.make(self)
+        calls = None if executor is None else NativeCalls(executor)
         try:
             session = self._session(calls, slots, speculation, phases, round_samples)
         except BaseException:
