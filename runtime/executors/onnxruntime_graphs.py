@@ -1,4 +1,4 @@
-"""Runs the graphs of an ONNX artifact with ONNX Runtime, on one thread of the CPU: a reference, not a race."""
+"""Runs the graphs of an ONNX artifact with ONNX Runtime on one thread of the CPU: a reference, not a race."""
 
 from __future__ import annotations
 
