@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -17,6 +18,9 @@ from tests.oracles.case_oracle import make_oracle
 from tests.oracles.published_layouts import write_layout
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 from tests.rounds.product import Product
+
+if TYPE_CHECKING:
+    from tests.onnx_sessions import Exported
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -137,6 +141,15 @@ def compiled_artifact(
         REPOSITORY / "build" / "test-artifacts",
         None if exhaustive else GRAPH_BUDGET,
     )
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """What a speculative session of a small model launches, as ONNX: k = 2, batch 2."""
+    # Not every environment that tests run in has ONNX Runtime.
+    from tests.onnx_sessions import export_small
+
+    return export_small(tmp_path_factory.mktemp("exported"))
 
 
 @pytest.fixture(scope="session", autouse=True)

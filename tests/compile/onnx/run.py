@@ -60,7 +60,7 @@ def computed(
 ) -> Tensor:
     """What ONNX Runtime gives for `function(*inputs)`, in the shape of a state buffer `[rows, width]`."""
     model = model_of(functional_of(function, *inputs, decomposed=decomposed), opset)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), single_thread())
+    session = open_model(model)
     (out,) = (one for one in session.get_inputs() if one.name == "past.out")
     kinds: dict[str, torch.dtype] = {"tensor(float)": torch.float32, "tensor(int64)": torch.int64}
     feed = {"past.out": torch.zeros(out.shape, dtype=kinds.get(out.type, torch.bool)).numpy()}
@@ -73,6 +73,11 @@ def single_thread() -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     return options
+
+
+def open_model(model: onnx.ModelProto) -> Any:
+    """Of a model without external weights."""
+    return onnxruntime.InferenceSession(model.SerializeToString(), single_thread())
 
 
 def open_file(file: Path, options: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Every entry of the table computes what aten computes, in ONNX Runtime, on values at the edges of its meaning."""
+"""Every entry of the table computes what aten computes, in ONNX Runtime, at the edges of its meaning too."""
 
 from __future__ import annotations
 
@@ -81,7 +81,10 @@ SAMPLES: dict[Any, list[Sample]] = {
             *(aten.sigmoid.default, aten.sin.default),
         )
     },
-    **{target: [(target, (POSITIVE,))] for target in (aten.log.default, aten.sqrt.default, aten.rsqrt.default)},
+    **{
+        target: [(target, (POSITIVE,))]
+        for target in (aten.log.default, aten.sqrt.default, aten.rsqrt.default)
+    },
     aten.clamp.default: [
         (lambda x: aten.clamp.default(x, None, 0.5), (FLOATS,)),
         (lambda x: aten.clamp.default(x, -1.0, 1.0), (FLOATS,)),
@@ -129,9 +132,13 @@ SAMPLES: dict[Any, list[Sample]] = {
         (lambda x: aten.slice.Tensor(x, 1), (ROWS,)),
     ],
     aten.select.int: [(lambda x: aten.select.int(x, 1, -1), (CUBE,))],
-    aten.index.Tensor: [(lambda x, index: aten.index.Tensor(x, [index]), (ROWS, torch.tensor([[3, 0], [3, 1]])))],
+    aten.index.Tensor: [
+        (lambda x, index: aten.index.Tensor(x, [index]), (ROWS, torch.tensor([[3, 0], [3, 1]])))
+    ],
     aten.index_put.default: [(written, (torch.tensor([2, 0]), ROWS[:2]))],
-    aten.gather.default: [(lambda x, index: aten.gather.default(x, 1, index), (FLOATS, torch.tensor([[2], [0]])))],
+    aten.gather.default: [
+        (lambda x, index: aten.gather.default(x, 1, index), (FLOATS, torch.tensor([[2], [0]])))
+    ],
     aten.arange.start_step: [
         (lambda x: aten.add.Tensor(x, aten.arange.start_step(-4, 5, 3)), (ODD,)),
         (lambda x: aten.add.Tensor(x, aten.arange.start_step(0, 3)), (ODD,)),
@@ -173,7 +180,9 @@ def test_every_entry_has_a_sample() -> None:
 
 def test_an_operator_that_the_table_lacks() -> None:
     functional = functional_of(lambda x: aten.erf.default(x), FLOATS)
-    with pytest.raises(ExecutionError, match=r"graph accept\.b1 has an operator without an ONNX form") as caught:
+    with pytest.raises(
+        ExecutionError, match=r"graph accept\.b1 has an operator without an ONNX form"
+    ) as caught:
         model_of(functional)
     assert caught.value.key == "aten.erf.default"
 
