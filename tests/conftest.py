@@ -44,8 +44,10 @@ class Recipe:
     options: tuple[str, ...]
 
 
+BUCKETS = ("--batch-sizes", "1,4", "--max-seq-len", "512", "--prefill-chunk", "16")
+
 RECIPES = {
-    "speculative": Recipe("tiny", ("--batch-sizes", "1,4", "--max-seq-len", "512", "--prefill-chunk", "16")),
+    "speculative": Recipe("tiny", BUCKETS),
     "plain": Recipe(
         "tiny", ("--speculative-num-steps", "0", "--max-seq-len", "512", "--prefill-chunk", "16")
     ),
@@ -60,6 +62,10 @@ def _few(checkpoint: str, steps: int, *options: str) -> Recipe:
     return Recipe(checkpoint, (*FEW_GRAPHS, "--speculative-num-steps", str(steps), *options))
 
 
+def _onnx(steps: int) -> Recipe:
+    return Recipe("tiny", (*BUCKETS, "--emit", "onnx", "--speculative-num-steps", str(steps)))
+
+
 MATRIX = {
     "steps_1": _few("tiny", 1),
     "steps_8": _few("tiny", 8),
@@ -71,8 +77,9 @@ MATRIX = {
     "avx2": _few("tiny", 2, "--isa", "avx2"),
     "release_layout": _few("tiny as release", 1),
     "modelslim_layout": _few("tiny as modelslim", 1),
+    **{f"onnx_steps_{steps}": _onnx(steps) for steps in (1, 2, 3)},
 }
-"""Compiled in the full run only: depths, unlike shapes, layouts, the other dtype and instruction set."""
+"""Compiled in the full run only: depths, unlike shapes, layouts, another dtype, instruction set, executor."""
 
 
 class CompiledArtifacts:
