@@ -1,7 +1,8 @@
 """Speed of the compiled demo beside its peers, in one run: `python benchmarks/demo.py ARTIFACT [--json F]`.
 
-With `--onnx ARTIFACT`, compiled with `--emit onnx`, ONNX Runtime is among them. Contenders take turns on every prompt, so that a slow minute of the machine meets all of them; figures are
-medians over prompts. Needs the `test` extra for Hugging Face.
+With `--onnx ARTIFACT`, compiled with `--emit onnx`, ONNX Runtime joins. Contenders take turns on every
+prompt, so that a slow minute of the machine meets all of them; figures are medians over prompts. Needs the
+`test` extra for Hugging Face and ONNX Runtime.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A functional graph as an ONNX model: `past.<state>` in, `present.<state>` out, weights in a file beside it."""
+"""A functional graph as an ONNX model: `past.<state>` in, `present.<state>` out, weights in a file beside."""
 
 from __future__ import annotations
 

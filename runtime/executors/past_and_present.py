@@ -1,9 +1,9 @@
 """State between the launches of ONNX graphs, which read a past and write a present.
 
 Where the compiler says that a graph may write a buffer in place, past and present are the session's own
-memory. Elsewhere ONNX Runtime, which knows nothing of shared memory, might write rows before it has read those
-that they replace: a second place takes the present, and the two change sides. So nothing is copied but by the
-write itself, which in ONNX makes a new value of the whole buffer.
+memory. Elsewhere ONNX Runtime, which knows nothing of shared memory, might write rows before it has read what
+they replace: a second place takes the present, and the two change sides. Nothing is copied but by the write
+itself, which in ONNX makes a new value of the whole buffer.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Buffer:
 class BoundGraph:
     """An ONNX Runtime session of one graph, bound to the buffers.
 
-    There is one binding for each way the buffers' sides can stand: in a run two, as every round turns over the
-    same buffers.
+    There is one binding for each way the buffers' sides can stand: in a run two, as every round turns over
+    the same buffers.
     """
 
     def __init__(self, session: Any, spec: GraphSpec, buffers: Mapping[str, Buffer]) -> None:
