@@ -31,9 +31,14 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("target")
     group.add_argument("--device", choices=("cpu", "cuda", "npu"), default="cpu")
     group.add_argument(
-        "--emit", choices=("aoti", "pt2", "air", "onnx"), help="form of the graphs (default: aoti on cpu)"
+        "--emit",
+        choices=("aoti", "pt2", "air", "onnx"),
+        help="form of the graphs (default: aoti on cpu, pt2 elsewhere)",
     )
     group.add_argument("--isa", choices=("native", "avx2"), default="native", help="CPU instruction set")
+    group.add_argument(
+        "--soc", metavar="NAME", help="Ascend chip whose capture limits are kept, for example Ascend910B1"
+    )
     group.add_argument(
         "--dtype",
         choices=("float32", "bfloat16"),

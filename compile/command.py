@@ -46,7 +46,7 @@ def compile_command(
         return
     checkpoint, config = _source(options)
     shape = options.session_shape(config)
-    plan = make_plan(shape, _compile_jobs(shape, options.jobs))
+    plan = _plan(shape, options)
     if options.dry_run or options.trace_only:
         _show_plan(plan, shape, checkpoint, options)
         return
@@ -55,7 +55,7 @@ def compile_command(
     # seconds on a busy machine).
     torch.set_num_threads(1)
     toolchain = detect_toolchain(options.isa, options.lowering)
-    inputs = CompileInputs(checkpoint, shape, options.lowering, toolchain, command)
+    inputs = CompileInputs(checkpoint, shape, options.lowering, toolchain, command, options.soc)
     try:
         with orderly():  # workers are ended, and what is finished is kept for the next run
             summary = build_artifact(
@@ -113,7 +113,7 @@ def _look(checkpoint: Checkpoint, options: CompileOptions) -> None:
     if options.inspect:
         buildable = options if checkpoint.has_nextn else replace(options, num_steps=0)
         shape = buildable.session_shape(checkpoint.config)
-        plan = make_plan(shape, _compile_jobs(shape, options.jobs))
+        plan = _plan(shape, options)
         found = inspect_checkpoint(checkpoint, shape)
         document |= found.to_dict(plan)
         if not options.json:
@@ -149,6 +149,13 @@ def _print_rich(show: Callable[[Console], None]) -> None:
     with console.capture() as printed:
         show(console)
     print(printed.get(), end="")
+
+
+def _plan(shape: SessionShape, options: CompileOptions) -> Plan:
+    plan = make_plan(shape, _compile_jobs(shape, options.jobs), options.lowering, options.soc)
+    if plan.capture is not None and plan.capture.left_out is not None:
+        warn(f"--phases will be refused: {plan.capture.left_out}")
+    return plan
 
 
 def _compile_jobs(shape: SessionShape, requested: int | None) -> int:

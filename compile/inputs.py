@@ -38,13 +38,17 @@ def checkpoint_folder(name: str) -> Path:
 
 @dataclass(frozen=True)
 class CompileInputs:
-    """A checkpoint, the shapes it is compiled to, and what compiles it. `command` is kept for the record."""
+    """A checkpoint, the shapes it is compiled to, and what compiles it.
+
+    `command` is kept for the record; `soc` is the chip whose limits chose the graphs.
+    """
 
     checkpoint: Checkpoint
     shape: SessionShape
     lowering: Lowering
     toolchain: Toolchain
     command: tuple[str, ...]
+    soc: str | None = None
 
     @property
     def identity(self) -> str:
@@ -69,7 +73,8 @@ class CompileInputs:
     def target(self) -> Target:
         dtype = cast(ComputeDtype, self.shape.dtype)
         features = self.toolchain.instruction_set.features
-        return Target(self.lowering.device, self.lowering.emit, dtype, features, world_size=1, rank=0)
+        lowering = self.lowering
+        return Target(lowering.device, lowering.emit, dtype, features, self.soc, world_size=1, rank=0)
 
     @property
     def ops(self) -> dict[str, str]:

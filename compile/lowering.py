@@ -81,6 +81,16 @@ ONNX = Lowering(
 )
 """Standard ONNX operators; state goes in as `past.NAME` and comes out as `present.NAME`."""
 
+_EXPORTED_OPS = MappingProxyType(dict.fromkeys((*_PLAIN_OPS, *map(_short, PLAIN_FORMS)), "plain"))
+
+CUDA, NPU = (
+    Lowering(device=device, emit="pt2", suffix=".pt2", dtype="bfloat16", ops=_EXPORTED_OPS)
+    for device in ("cuda", "npu")
+)
+"""Exported programs, which a process captures as graphs of the device when it loads them."""
+
+DEFAULT_EMIT: Mapping[Device, Emit] = MappingProxyType({"cpu": "aoti", "cuda": "pt2", "npu": "pt2"})
+
 LOWERINGS: Mapping[tuple[str, str], Lowering] = MappingProxyType(
-    {(lowering.device, lowering.emit): lowering for lowering in (CPU, ONNX, NPU_AIR)}
+    {(lowering.device, lowering.emit): lowering for lowering in (CPU, ONNX, CUDA, NPU, NPU_AIR)}
 )

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nextn.compile.lowering import DEFAULT_OPSET, LOWERINGS, NEWEST_OPSET, Lowering
+from nextn.compile.lowering import DEFAULT_EMIT, DEFAULT_OPSET, LOWERINGS, NEWEST_OPSET, Lowering
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.blocks import MAX_STEPS
@@ -21,7 +21,8 @@ LARGEST_BATCH = 1024
 class CompileOptions:
     """What to compile: a checkpoint folder, or for planning and tracing just its config.
 
-    `max_seq_len` None means min(4096, the model's); `jobs` None means automatic.
+    `max_seq_len` None means min(4096, the model's); `jobs` None means automatic; `soc` None means that no
+    chip's limits are kept.
     """
 
     checkpoint: str | None
@@ -35,6 +36,7 @@ class CompileOptions:
     prefill_chunk: int
     num_steps: int
     isa: str
+    soc: str | None
     jobs: int | None
     dry_run: bool
     trace_only: bool
@@ -102,6 +104,7 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
         prefill_chunk=_within("--prefill-chunk", arguments.prefill_chunk, 1, 65536),
         num_steps=steps,
         isa=arguments.isa,
+        soc=_soc(arguments, lowering),
         jobs=_optional("--jobs", arguments.jobs, 1, 1024),
         dry_run=arguments.dry_run,
         trace_only=arguments.trace_only,
@@ -173,10 +176,10 @@ def _lowering(arguments: argparse.Namespace) -> Lowering:
     """What `--device` and `--emit` choose. Raises UsageError for what this build does not implement."""
     if arguments.import_om is not None:
         raise UsageError("--import-om is not in this build")
-    emit = arguments.emit or ("aoti" if arguments.device == "cpu" else None)
-    lowering = LOWERINGS.get((arguments.device, str(emit)))
+    emit = arguments.emit or DEFAULT_EMIT[arguments.device]
+    lowering = LOWERINGS.get((arguments.device, emit))
     if lowering is None:
-        asked = f"--device {arguments.device}" + (f" --emit {emit}" if emit else "")
+        asked = f"--device {arguments.device} --emit {emit}"
         built = " or ".join(f"--device {device} --emit {emit}" for device, emit in LOWERINGS)
         raise UsageError(f"{asked} is not in this build", expected=built)
     if lowering.emit != "aoti" and arguments.isa != "native":
@@ -194,6 +197,18 @@ def _with_opset(lowering: Lowering, opset: int | None) -> Lowering:
             "--opset is an operator set of ONNX", expected="--emit onnx", found=f"--emit {lowering.emit}"
         )
     return replace(lowering, opset=_within("--opset", opset, DEFAULT_OPSET, NEWEST_OPSET))
+
+
+def _soc(arguments: argparse.Namespace, lowering: Lowering) -> str | None:
+    """Its limits are of what is captured when an artifact is loaded; other graphs have none."""
+    if arguments.soc is not None and (lowering.device, lowering.emit) != ("npu", "pt2"):
+        raise UsageError(
+            "--soc names the chip that captures graphs",
+            expected="--device npu --emit pt2",
+            found=arguments.soc,
+        )
+    soc: str | None = arguments.soc
+    return soc
 
 
 def _batch_sizes(text: str) -> tuple[int, ...]:

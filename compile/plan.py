@@ -8,6 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from nextn.compile.capture_plan import CapturePlan, plan_captures
+from nextn.compile.lowering import CPU, Lowering
+from nextn.compile.npu.limits import capture_limits
 from nextn.compile.progress import readable_bytes
 from nextn.compile.trace import declared_weights
 from nextn.graphs.phases import graph_keys, graph_rows
@@ -45,7 +48,10 @@ class PlannedState:
 
 @dataclass(frozen=True)
 class Plan:
-    """All byte counts are exact except `compile_job_bytes`, an estimate of one worker's peak."""
+    """All byte counts are exact except `compile_job_bytes`, an estimate of one worker's peak.
+
+    `capture` is None for graphs that are not captured.
+    """
 
     graphs: tuple[PlannedGraph, ...]
     state: tuple[PlannedState, ...]
@@ -61,6 +67,7 @@ class Plan:
     input_bytes: int
     compile_job_bytes: int
     compile_jobs: int
+    capture: CapturePlan | None
 
     @property
     def run_bytes(self) -> int:
@@ -82,16 +89,24 @@ class Plan:
         return asdict(self) | totals
 
 
-def make_plan(shape: SessionShape, compile_jobs: int) -> Plan:
+def make_plan(
+    shape: SessionShape, compile_jobs: int, lowering: Lowering = CPU, soc: str | None = None
+) -> Plan:
     """Counts and sizes for a session shape; reads no weights.
 
     Args:
         compile_jobs: workers that will run at once.
+        soc: the chip that graphs will be captured on, if that is known.
+
+    Raises UsageError for an unknown chip, and for more graphs than it can hold.
     """
     state = state_table(shape)
     with_nextn = shape.num_steps > 0
+    capture, keys = None, graph_keys(shape)
+    if lowering.emit == "pt2":
+        capture, keys = plan_captures(shape, soc, None if soc is None else capture_limits(soc))
     return Plan(
-        graphs=tuple(PlannedGraph(name, batch, graph_rows(name, shape)) for name, batch in graph_keys(shape)),
+        graphs=tuple(PlannedGraph(name, batch, graph_rows(name, shape)) for name, batch in keys),
         state=tuple(_planned_state(spec) for spec in state),
         num_steps=shape.num_steps,
         dtype=shape.dtype,
@@ -105,6 +120,7 @@ def make_plan(shape: SessionShape, compile_jobs: int) -> Plan:
         input_bytes=sum(tensor.nbytes for tensor in input_table(shape)),
         compile_job_bytes=COMPILE_JOB_BYTES,
         compile_jobs=compile_jobs,
+        capture=capture,
     )
 
 
@@ -126,6 +142,26 @@ def print_plan(plan: Plan, console: Console) -> None:
     for label, count in rows.items():
         totals.add_row(label, readable_bytes(count))
     console.print(totals)
+    if plan.capture is not None:
+        console.print(_capture_table(plan.capture, len(plan.batch_sizes)))
+
+
+def _capture_table(capture: CapturePlan, num_batch_sizes: int) -> Table:
+    limits = capture.limits
+    heading = "limit, which --soc would tell" if limits is None else f"limit of Ascend {limits.chip}"
+    table = Table("one session captures", "", heading, title="graph capture")
+    graphs, streams, sizes = (limits.graphs, limits.streams, limits.batch_sizes) if limits else (None,) * 3
+    rows = {
+        "graphs of whole rounds": (capture.round_graphs, graphs),
+        "graphs of separate phases": (capture.phases_graphs, graphs),
+        "graphs of plain decoding": (capture.plain_graphs, graphs),
+        "streams, at most": (capture.streams, streams),
+        "batch sizes": (num_batch_sizes, sizes),
+    }
+    for label, (count, limit) in rows.items():
+        table.add_row(label, str(count or "-"), str(limit or "-"))
+    table.caption = capture.left_out and f"not built: {capture.left_out}"
+    return table
 
 
 def _planned_state(spec: StateSpec) -> PlannedState:

@@ -46,12 +46,15 @@ def detect_toolchain(isa: str, lowering: Lowering) -> Toolchain:
             "graphs compile with one torch version only", expected=TORCH_VERSION, found=found
         )
     instruction_set = InstructionSet("", None, ())
-    if lowering.emit == "aoti":
-        compiler, instruction_set = _compiler_version(), choose_instruction_set(isa)
-    elif lowering.emit == "onnx":
-        compiler = f"onnx {onnx_version()}, opset {lowering.opset}"
-    else:
-        compiler = f"torch_npu {torch_npu_version()}"
+    match lowering.emit:
+        case "air":
+            compiler = f"torch_npu {torch_npu_version()}"
+        case "onnx":
+            compiler = f"onnx {onnx_version()}, opset {lowering.opset}"
+        case "pt2":
+            compiler = "torch.export"
+        case _:
+            compiler, instruction_set = _compiler_version(), choose_instruction_set(isa)
     return Toolchain(VERSION, _sources_sha256(), found, compiler, instruction_set)
 
 

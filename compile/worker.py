@@ -14,14 +14,18 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nextn.compile.instruction_set import InstructionSet
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.errors import NextnError
+
+if TYPE_CHECKING:
+    from nextn.compile.trace import TracedGraph
 
 _PR_SET_PDEATHSIG = 1
 
@@ -74,6 +78,41 @@ class GraphJob:
         )
 
 
+def _write_library(job: GraphJob, traced: TracedGraph) -> None:
+    from nextn.compile.lower_cpu import lower_to_shared_object
+
+    lower_to_shared_object(traced.program, job.instruction_set, job.output)
+
+
+def _write_air(job: GraphJob, traced: TracedGraph) -> None:
+    from nextn.compile.npu.write_air import write_air
+    from nextn.graphs.phases import slots_input
+
+    write_air(traced, slots_input(job.name, job.batch), job.output)
+
+
+def _write_exported_program(job: GraphJob, traced: TracedGraph) -> None:
+    from nextn.compile.exported_form import write_exported_program
+
+    write_exported_program(traced, job.output)
+
+
+def _write_onnx(job: GraphJob, traced: TracedGraph) -> None:
+    from nextn.compile.onnx.write_onnx import write_onnx
+
+    assert job.opset is not None
+    write_onnx(traced, job.shape, job.opset, job.weights, job.output)
+
+
+WRITERS: Mapping[str, Callable[[GraphJob, TracedGraph], None]] = {
+    "aoti": _write_library,
+    "air": _write_air,
+    "pt2": _write_exported_program,
+    "onnx": _write_onnx,
+}
+"""What writes a graph's file, by the form of the file. Each imports its compiler when it is called."""
+
+
 def run_job(job: GraphJob) -> None:
     """Traces and lowers one graph; writes its file, then its description."""
     # A process of one graph ends before its garbage matters: collecting as often as usual takes 7 % of it.
@@ -81,24 +120,11 @@ def run_job(job: GraphJob) -> None:
     # Imported here so that the job itself is readable without loading the compiler.
     from nextn.compile.placeholders import unwritten_model
     from nextn.compile.trace import trace
-    from nextn.graphs.phases import slots_input
 
     # No weight value reaches a graph, and none takes memory: a worker is as small for a large model.
     model, state = unwritten_model(job.shape)
     traced = trace(job.name, job.batch, model, state, job.shape)
-    if job.emit == "air":
-        from nextn.compile.npu.write_air import write_air
-
-        write_air(traced, slots_input(job.name, job.batch), job.output)
-    elif job.emit == "onnx":
-        from nextn.compile.onnx.write_onnx import write_onnx
-
-        assert job.opset is not None
-        write_onnx(traced, job.shape, job.opset, job.weights, job.output)
-    else:
-        from nextn.compile.lower_cpu import lower_to_shared_object
-
-        lower_to_shared_object(traced.program, job.instruction_set, job.output)
+    WRITERS[job.emit](job, traced)
     with open(job.output, "rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     record = dataclasses.asdict(traced.spec) | {"bytes": job.output.stat().st_size, "sha256": sha256}

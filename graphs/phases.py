@@ -11,6 +11,9 @@ from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
 from nextn.graphs.target_phases import Accept, Prefill, Verify
 
+SEPARATE_PHASES = ("verify", "accept", "draft_extend", "draft_step")
+"""Graphs of one phase each, for who runs and times phases one by one; a `round` is all of them."""
+
 
 def graph_keys(shape: SessionShape) -> list[tuple[str, int]]:
     """`(name, batch)` of every graph, in build order. At k = 0 only `prefill` and `decode` exist."""

@@ -46,13 +46,15 @@ class Target:
     """Where the graphs run, and the form of their files.
 
     `isa` lists the CPU features they need, by lower-case cpuid name. The inputs of an `air` graph are its
-    tensors in the order of the manifest.
+    tensors in the order of the manifest, and so are those of a `pt2` program. `soc` is the chip whose limits
+    on captured graphs were kept, null if none was named.
     """
 
     device: Device
     emit: Emit
     dtype: ComputeDtype
     isa: tuple[str, ...]
+    soc: str | None
     world_size: int
     rank: int
 

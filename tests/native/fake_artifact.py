@@ -89,6 +89,7 @@ def manifest(num_steps: int, graphs: list[Json], weights: Json) -> Json:
             "emit": "aoti",
             "dtype": "float32",
             "isa": [],
+            "soc": None,
             "world_size": 1,
             "rank": 0,
         },

@@ -70,7 +70,7 @@ def write_artifact(
         format_version=FORMAT_VERSION,
         manifest_sha256=ZEROS,
         producer=Producer("0.1.0", "2.13.0", "none", ZEROS, ("fake",)),
-        target=Target("cpu", "aoti", "float32", ("avx2",), 1, 0),
+        target=Target("cpu", "aoti", "float32", ("avx2",), None, 1, 0),
         model=ModelRecord({}, ZEROS, VOCAB_SIZE, None, (EOS,)),
         speculation=Speculation(num_steps, num_steps + 1),
         limits=Limits(max_seq_len, 8, batch_sizes, batch_sizes[-1], MAX_WINDOW_ROWS),
