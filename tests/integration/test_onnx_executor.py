@@ -22,6 +22,7 @@ from nextn.runtime.executors.past_and_present import BoundGraph, Buffer
 from nextn.runtime.model import Model
 from nextn.runtime.session import Session, SessionResult
 from tests.integration.conftest import Ask, asks, eager_session, run_in
+from tests.onnx_artifact import small_checkpoint, write_artifact
 from tests.onnx_sessions import Exported
 
 STATE_TOLERANCE = 2e-5
@@ -196,3 +197,13 @@ def test_what_onnx_runtime_refuses_is_one_line(exported: Exported, tmp_path: Pat
         with pytest.raises(ExecutionError, match="ONNX Runtime: ") as caught:
             model.session(executor=executor)
     assert "round.b2.onnx" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.full
+def test_bfloat16_exports_and_is_refused_by_name(tmp_path: Path) -> None:
+    """ONNX Runtime multiplies no bfloat16 on a CPU; the files are sound, other executors may."""
+    checkpoint, shape = small_checkpoint(tmp_path / "checkpoint")
+    shape = replace(shape, dtype="bfloat16", num_steps=0)
+    artifact = write_artifact(tmp_path / "artifact", checkpoint, shape, [("prefill", 1), ("decode", 2)])
+    with Model(artifact) as model, pytest.raises(ExecutionError, match="ONNX Runtime: .*NOT_IMPLEMENTED"):
+        model.session()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import onnx
 import pytest
 
+from nextn.compile.lowering import NEWEST_OPSET
 from nextn.graphs.driver import GraphKey, Session
+from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import input_table, state_table
+from nextn.weights import Checkpoint
+from tests.onnx_artifact import write_artifact
 from tests.onnx_sessions import KEYS, Exported, differences, outcome
+from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 
 STATE_TOLERANCE = 2e-5
 """Measured: 5e-6."""
@@ -66,7 +72,9 @@ def unseen_losses(exported: Exported, key: GraphKey, eager: Session, expected: O
     """Outputs that launches may lose and no token, acceptance or other buffer tells."""
     unseen = set()
     for output in exported.runtime(key).get_outputs():
-        session = exported.session(lost=(key, output.name), phases=eager.phases)
+        session = exported.session(
+            lost=(key, output.name), phases=eager.phases, speculation=eager.speculation
+        )
         if loses(session, expected):
             continue
         found = differences(session.state, eager.state)
@@ -160,3 +168,26 @@ def test_shape_inference_is_compared_with_what_is_declared(exported: Exported, t
     file.write_bytes(model.SerializeToString())
     with pytest.raises(onnx.shape_inference.InferenceError):
         onnx.checker.check_model(str(file), full_check=True)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["phases", "plain"])
+def test_every_write_of_separate_phases_matters(tmp_path: Path, mode: str) -> None:
+    """One layer of each kind, k = 3, in the newest operator set: what one phase leaves, the next needs."""
+    config = CASES["tiny"].config
+    folder = write_checkpoint(tmp_path / "checkpoint", config, random_weights(config, seed=7))
+    checkpoint = Checkpoint.open(folder)
+    shape = SessionShape(checkpoint.config, num_steps=3, batch_sizes=(2,), max_seq_len=192, prefill_chunk=16)
+    names = ("verify", "accept", "draft_extend", "draft_step") if mode == "phases" else ("decode",)
+    keys = [("prefill", 1), ("seed", 1), *((name, 2) for name in names)]
+    artifact = write_artifact(tmp_path / "artifact", checkpoint, shape, keys, NEWEST_OPSET)
+    exported = Exported(artifact, shape, keys)
+    eager = exported.eager(phases=mode == "phases", speculation=mode == "phases")
+    expected = outcome(eager)
+    found = exported.session(phases=eager.phases, speculation=eager.speculation)
+    assert outcome(found) == expected
+    assert max(differences(found.state, eager.state).values()) <= STATE_TOLERANCE
+    for key in keys[2:]:
+        # Plain decoding keeps the streams that a draft would start from.
+        unread = {"target_streams"} if key[0] == "decode" else set()
+        assert unseen_losses(exported, key, eager, expected) == unread, key
