@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -18,6 +19,7 @@ from nextn.runtime.contract.graph_spec import GraphSpec, TensorSpec
 from nextn.runtime.contract.manifest import (
     FORMAT_VERSION,
     MANIFEST_FILE,
+    ComputeDtype,
     Device,
     Emit,
     FileRecord,
@@ -75,7 +77,7 @@ def write_uncompiled(
         format_version=FORMAT_VERSION,
         manifest_sha256=ZEROS,
         producer=Producer(VERSION, torch.__version__, "none", ZEROS, ("test",)),
-        target=Target(device, emit, "float32", (), None, 1, 0),
+        target=Target(device, emit, cast(ComputeDtype, shape.dtype), (), None, 1, 0),
         model=ModelRecord(config.to_dict(), ZEROS, config.vocab_size, None, config.eos_token_ids),
         speculation=Speculation(shape.num_steps, shape.window_rows),
         limits=Limits(
@@ -115,7 +117,7 @@ def _weights(folder: Path, checkpoint: Checkpoint, shape: SessionShape) -> Weigh
     pack_weights(
         checkpoint,
         packed_weights(shape.config, shape.num_steps > 0),
-        torch.float32,
+        getattr(torch, shape.dtype),
         path,
         extra=derived_constants(shape.config),
         finished=packed.append,
