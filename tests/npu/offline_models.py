@@ -20,6 +20,14 @@ from tests.integration.eager_executor import session_shape
 PROTO_DTYPES = {"float32": 1, "int8": 3, "uint8": 4, "int32": 7, "int64": 8, "bfloat16": 27}
 """Numbers of `ge.proto.DataType`."""
 
+CALLS = [
+    *("aclrtCreateContext", "aclrtMalloc", "aclrtMemcpy", "aclrtCreateStream", "aclrtMemset"),
+    *("aclrtMallocHost", "aclmdlQuerySize", "aclmdlLoadFromFileWithMem", "aclmdlCreateDesc", "aclmdlGetDesc"),
+    *("aclmdlCreateDataset", "aclCreateDataBuffer", "aclmdlAddDatasetBuffer", "aclrtSetCurrentContext"),
+    *("aclrtMemcpyAsync", "aclmdlExecuteAsync", "aclrtSynchronizeStream"),
+]
+"""Every call that makes something, moves bytes or launches."""
+
 
 def block_of(graph: GraphSpec) -> str:
     """The block whose rows a graph returns."""

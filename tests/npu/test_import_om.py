@@ -19,15 +19,17 @@ from nextn.compile.cli import main as nextn_compile
 from nextn.compile.npu import om_interface
 from nextn.compile.npu.build_om import build_om_script
 from nextn.graphs.session_shape import SessionShape
+from nextn.runtime.cli import main as nextn_run
 from nextn.runtime.contract.errors import ArtifactError, ExitCode
 from nextn.runtime.contract.manifest import Manifest, parse_manifest
 from nextn.runtime.model import Model
 from nextn.weights import Checkpoint
-from tests.fakes.cann.log import FakeCann
+from tests.fakes.cann.log import FakeCann, ModelRun
 from tests.integration.conftest import Ask, eager_session, run_in
 from tests.integration.uncompiled_artifact import write_uncompiled
 from tests.npu.offline_models import model_def
 from tests.npu.sessions import Converted
+from tests.npu.test_emit_air import compile_air
 from tests.oracles.ge_evaluator import evaluate
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 
@@ -257,10 +259,28 @@ def atc(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}"}
 
 
+def ge_evaluation(artifact: Path) -> ModelRun:
+    """Every launch evaluates the GE IR that the graph's file holds."""
+    records = {str(artifact / one.file): one for one in manifest_of(artifact).graphs}
+    models = {path: ModelDef() for path in records}
+    for path, model in models.items():
+        model.ParseFromString(Path(path).read_bytes())
+
+    def run(path: str, inputs: list[memoryview], outputs: list[memoryview]) -> None:
+        tensors = [
+            torch.frombuffer(view, dtype=getattr(torch, one.dtype)).view(one.shape)
+            for view, one in zip(inputs, records[path].tensors, strict=True)
+        ]
+        [rows] = evaluate(models[path].graph[0], tensors, "file")
+        outputs[0][: rows.nbytes] = rows.numpy().tobytes()
+
+    return run
+
+
 def test_from_graphs_to_tokens(
     converted: Converted, checkpoint: Path, tmp_path: Path, cann: FakeCann, atc: dict[str, str]
 ) -> None:
-    """Converted, built by the script, imported and run; every launch evaluates the GE IR in the file."""
+    """Converted, built by the script, imported and run."""
     programs = {f"{name}.b{batch}": program for (name, batch), program in converted.programs.items()}
     artifact = write_uncompiled(
         tmp_path / "art",
@@ -278,27 +298,31 @@ def test_from_graphs_to_tokens(
     subprocess.run(["sh", script, SOC], env=atc, check=True, cwd=tmp_path)
     assert run_import(artifact / "om", artifact) == ExitCode.OK
 
-    records = {str(artifact / one.file): one for one in manifest_of(artifact).graphs}
-    models = {path: ModelDef() for path in records}
-    for path, model in models.items():
-        model.ParseFromString(Path(path).read_bytes())
-
-    def run(path: str, inputs: list[memoryview], outputs: list[memoryview]) -> None:
-        tensors = [
-            torch.frombuffer(view, dtype=getattr(torch, one.dtype)).view(one.shape)
-            for view, one in zip(inputs, records[path].tensors, strict=True)
-        ]
-        [rows] = evaluate(models[path].graph[0], tensors, "file")
-        outputs[0][: rows.nbytes] = rows.numpy().tobytes()
-
     ask = Ask((3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8), 9, temperature=0.8, seed=5)
     [expected] = run_in(eager_session(artifact), [ask])
-    with cann.running_models(run), nextn.load(artifact) as engine:
+    with cann.running_models(ge_evaluation(artifact)), nextn.load(artifact) as engine:
         [completion] = engine.generate(
             [list(ask.prompt)], max_new_tokens=9, temperature=0.8, seed=5, ignore_eos=True
         )
     assert list(completion.token_ids) == expected.tokens
     assert list(completion.accept_lens) == expected.accept_lens
+
+
+@pytest.mark.full
+def test_from_checkpoint_to_selftest(
+    checkpoint: Path, tmp_path: Path, cann: FakeCann, atc: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands in a row, as on a machine with an NPU; the golden runs are those of the eager modules."""
+    artifact = tmp_path / "art"
+    options = ("--max-seq-len", "64", "--prefill-chunk", "16", "--speculative-num-steps", "1")
+    compile_air([str(checkpoint), "-o", str(artifact), "--dtype", "float32", *options])
+    subprocess.run(["sh", str(artifact / "build_om.sh"), SOC], env=atc, check=True)
+    assert run_import(artifact / "om", artifact) == ExitCode.OK
+    capsys.readouterr()
+    with cann.running_models(ge_evaluation(artifact)):
+        assert nextn_run([str(artifact), "--selftest", "--device", "npu"]) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert "FAIL" not in out and out.splitlines()[-1].startswith("PASS: ")
 
 
 def test_commands_look_at_it_without_cann(folders: tuple[Path, Path]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +18,9 @@ from nextn.runtime.model import Model
 from nextn.weights import Checkpoint
 from tests.fakes.cann.log import FakeCann, Record
 from tests.integration.conftest import Ask, eager_session, run_in
-from tests.integration.test_executors import MODES, some_asks, state_of, submit
+from tests.integration.sessions import MODES, some_asks, state_of, submit
 from tests.integration.uncompiled_artifact import write_uncompiled
-from tests.npu.offline_models import EagerModels, model_def
+from tests.npu.offline_models import CALLS, EagerModels, model_def
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 
 
@@ -209,9 +211,29 @@ def test_loading_takes_one_work_buffer_and_the_weights_once(cann: FakeCann, mode
     assert cann.live() == before
 
 
+def test_two_sessions_at_once(model: Model, eager: EagerModels, artifact: Path, shape: SessionShape) -> None:
+    """On two threads, with one copy of the weights and everything else of their own."""
+    requests = some_asks(shape.config.vocab_size)
+    tokens: dict[int, list[list[int]]] = {}
+
+    def work(number: int) -> None:
+        with model.session(speculation=number == 0) as session:
+            ids = submit(session, requests)
+            session.run()
+            tokens[number] = [list(session.result(one).tokens) for one in ids]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = [one.tokens for one in run_in(eager_session(artifact), requests)]
+    assert tokens == {0: expected, 1: expected}
+    assert {key.partition(".")[0] for key in eager.ran} == {"prefill", "seed", "round", "decode"}
+
+
 def test_contexts_of_others_are_left_alone(cann: FakeCann, model: Model) -> None:
     """A host that uses ACL itself finds its thread's context as it was."""
-    import ctypes
 
     def current() -> int | None:
         context = ctypes.c_void_p()
@@ -224,15 +246,6 @@ def test_contexts_of_others_are_left_alone(cann: FakeCann, model: Model) -> None
         assert current() == before
     model.close()
     assert current() == before
-
-
-CALLS = [
-    *("aclrtCreateContext", "aclrtMalloc", "aclrtMemcpy", "aclrtCreateStream", "aclrtMemset"),
-    *("aclrtMallocHost", "aclmdlQuerySize", "aclmdlLoadFromFileWithMem", "aclmdlCreateDesc", "aclmdlGetDesc"),
-    *("aclmdlCreateDataset", "aclCreateDataBuffer", "aclmdlAddDatasetBuffer", "aclrtSetCurrentContext"),
-    *("aclrtMemcpyAsync", "aclmdlExecuteAsync", "aclrtSynchronizeStream"),
-]
-"""Every call that makes something, moves bytes or launches."""
 
 
 @pytest.mark.parametrize("function", CALLS)

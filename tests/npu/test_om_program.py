@@ -13,8 +13,7 @@ from nextn.weights import Checkpoint
 from tests.fakes.cann import build as fake_build
 from tests.integration.uncompiled_artifact import write_uncompiled
 from tests.native.conftest import REPOSITORY, build_sanitized, run_tool
-from tests.npu.offline_models import model_def
-from tests.npu.test_native_backend import CALLS
+from tests.npu.offline_models import CALLS, model_def
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 
 PROMPTS, NEW_TOKENS, STEPS = (3, 40, 17), 9, 2
