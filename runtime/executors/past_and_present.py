@@ -3,7 +3,7 @@
 Where the compiler says that a graph may write a buffer in place, past and present are the session's own
 memory, and ONNX Runtime writes nothing but the rows: 4 us for four rows of 256 MB, and 42 ms otherwise.
 Elsewhere ONNX Runtime, which knows nothing of shared memory, might write rows before it has read what they
-replace: a second place takes the present, and the two change sides. These are rings, a few rows of each request.
+replace: a second place takes the present, and the two change sides. These are rings, a few rows of a request.
 """
 
 from __future__ import annotations
