@@ -1,7 +1,7 @@
 """A traced graph as a function: every tensor it binds is an argument, every in-place write a new value.
 
-Lowerings without mutable state (ONNX), or with rules of their own for it (GE), start from this form. Our own
-operators are decomposed, and composite ones of aten as far as a lowering wants it.
+Lowerings without mutable state (ONNX), or with rules of their own for it (GE), start from this form. It
+holds core aten operators only: composite ones and the operators of ours are decomposed.
 """
 
 from __future__ import annotations
@@ -45,17 +45,12 @@ class FunctionalGraph:
         return dict(zip(self.written, values, strict=True))
 
 
-def functionalize(traced: TracedGraph, *, core: bool = True) -> FunctionalGraph:
+def functionalize(traced: TracedGraph) -> FunctionalGraph:
     """The functional form of a traced graph; its contract and its values are the same.
-
-    Args:
-        core: leave core aten operators only. Otherwise composite operators stay whole, which a device runs in
-            fewer kernels, and with the values of the modules bit for bit.
 
     Raises ExecutionError if something other than a row write changes a buffer.
     """
-    table = torch.export.default_decompositions() if core else {}
-    program = traced.program.run_decompositions({**table, **PLAIN_FORMS})
+    program = traced.program.run_decompositions({**torch.export.default_decompositions(), **PLAIN_FORMS})
     graph = fx.Graph()
     placeholders = _lift(program.graph_signature, traced.spec.tensors)
     copies: dict[fx.Node, fx.Node] = {}
