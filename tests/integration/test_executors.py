@@ -100,6 +100,7 @@ def test_tokens_and_state_are_those_of_the_eager_driver(
     requests = some_asks(shape.config.vocab_size)
     executor = EagerExecutor(artifact, model.manifest, apart=apart)
     with model.session(executor=executor, **MODES[mode]) as session:
+        assert any(session.state("control")), "the scratch slot's row, which looking must not undo"
         ids = submit(session, requests)
         assert session.run()
         results = [session.result(one) for one in ids]

@@ -56,6 +56,7 @@ def test_every_call_in_order(play) -> None:
         f"12 weight bytes, {8 * rows} state bytes, {8 * words} input bytes",
         "attach ",
         *(f"load {graph}" for graph in ("prefill.b1", "decode.b1", "decode.b2", "decode.b4")),
+        "1024+256 write control",
         "0+256 write control",
         "0+64 write prompt_tokens",
         "0+8 write prompt_count",

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "capture.h"
+#include "contexts.h"
+#include "faults.h"
 #include "memory.h"
 
 namespace fake_cann {
@@ -33,6 +35,7 @@ aclError read_model(const char *path, OfflineModel *model) {
     if (!file) return ACL_ERROR_GE_EXEC_MODEL_PATH_INVALID;
     const std::string bytes((std::istreambuf_iterator<char>(file)), {});
     model->path = path;
+    model->context = current_context();
     model->definition = read_model_def(bytes);
     if (!model->definition.has_outputs) return ACL_ERROR_GE_PARAM_INVALID;
     model->work_bytes = (model->definition.num_ops + 1) * unit;
@@ -76,6 +79,7 @@ extern "C" uint64_t fake_cann_live_models() {
 }
 
 aclError aclmdlQuerySize(const char *path, size_t *work_bytes, size_t *weight_bytes) {
+    if (is_to_fail(__func__)) return injected_fault;
     OfflineModel model;
     const aclError error = read_model(path, &model);
     *work_bytes = model.work_bytes;
@@ -85,6 +89,7 @@ aclError aclmdlQuerySize(const char *path, size_t *work_bytes, size_t *weight_by
 
 aclError aclmdlLoadFromFileWithMem(const char *path, uint32_t *id, void *work, size_t work_bytes,
                                    void *weights, size_t weight_bytes) {
+    if (is_to_fail(__func__)) return injected_fault;
     OfflineModel model;
     const aclError error = read_model(path, &model);
     if (error != ACL_SUCCESS) return error;
@@ -116,6 +121,7 @@ aclError aclmdlLoadFromFile(const char *path, uint32_t *id) {
 aclError aclmdlUnload(uint32_t id) {
     const std::shared_ptr<const OfflineModel> model = offline_model(id);
     if (model == nullptr) return ACL_ERROR_GE_EXEC_MODEL_ID_INVALID;
+    if (model->context != current_context()) return ACL_ERROR_RT_CONTEXT_NULL;
     {
         const std::lock_guard<std::mutex> lock(loaded().mutex);
         loaded().by_id.erase(id);

@@ -17,6 +17,8 @@ namespace fake_cann {
 struct OfflineModel {
     std::string path;
     ModelDef definition;
+    /** The one it was loaded in, outside of which it cannot be used. */
+    aclrtContext context = nullptr;
     /** Device memory that the caller lent for as long as the model is loaded, and how much is needed. */
     void *work = nullptr;
     size_t work_bytes = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "faults.h"
 #include "handles.h"
 #include "offline_data.h"
 #include "offline_model.h"
@@ -62,6 +63,7 @@ aclError find_name(const aclmdlDesc *description, Tensors side, const char *name
 }  // namespace
 
 aclError aclmdlGetDesc(aclmdlDesc *description, uint32_t id) {
+    if (is_to_fail(__func__)) return injected_fault;
     Description *found = handles<Description>().find(description);
     if (found == nullptr) return ACL_ERROR_INVALID_PARAM;
     if (offline_model(id) == nullptr) return ACL_ERROR_GE_EXEC_MODEL_ID_INVALID;
