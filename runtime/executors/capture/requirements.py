@@ -22,7 +22,7 @@ def import_torch_for(device: str) -> None:
     Raises ExecutionError for a package that is absent or does not load, ArtifactError for an absent device.
     """
     for package in ["torch", *(["torch_npu"] if device == "npu" else [])]:
-        if util.find_spec(package) is None:
+        if not _is_installed(package):
             raise ExecutionError(
                 f"graphs for {device} need {package}", expected=package, found="not installed"
             )
@@ -42,3 +42,7 @@ def import_torch_for(device: str) -> None:
             expected=_ABSENT_DEVICE[device],
             found=f"torch {metadata.version('torch')} that sees none",
         )
+
+
+def _is_installed(package: str) -> bool:
+    return util.find_spec(package) is not None

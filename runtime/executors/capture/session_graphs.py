@@ -80,12 +80,16 @@ class SessionGraphs:
 
     @contextmanager
     def _serving_scratch(self) -> Iterator[None]:
-        """Lets graphs run as padding does: whatever they write is scratch, and is made as it was before."""
+        """Lets graphs run as padding does: whatever they write is scratch, and becomes what it was."""
         scratch = self._manifest.limits.slots
         for tensor in self._manifest.inputs:
             self._tensors[tensor.name].fill_(scratch if "slot" in tensor.name else 0)
         self._tensors["prompt_count"].fill_(1)
         yield
+        self._make_scratch_fresh()
+
+    def _make_scratch_fresh(self) -> None:
+        scratch = self._manifest.limits.slots
         for tensor in self._manifest.inputs:
             self._tensors[tensor.name].copy_(self._host[tensor.name])
         for spec in self._manifest.state:
