@@ -49,6 +49,10 @@ class Device:
             weight = torch_npu.npu_format_cast(weight, _FRACTAL_NZ)
         return weight
 
+    def staging(self, like: Tensor) -> Tensor:
+        """Memory of the host from and to which the device copies by itself."""
+        return torch.empty(like.shape, dtype=like.dtype, pin_memory=self.name != "cpu")
+
     def wait(self) -> None:
         """For everything the calling thread asked for."""
         if self.name != "cpu":

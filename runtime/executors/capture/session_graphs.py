@@ -26,6 +26,7 @@ class SessionGraphs:
         self._device.enter()
         self._recorder = self._device.recorder()
         self._host: dict[str, Tensor] = {}
+        self._staged: dict[str, Tensor] = {}
         self._tensors: dict[str, Tensor] = {}
         self._replays: dict[str, Callable[[], object]] = {}
 
@@ -44,6 +45,8 @@ class SessionGraphs:
         for tensor in manifest.inputs:
             self._host[tensor.name] = host_tensor(memory[tensor.name], tensor.dtype, tensor.shape)
         self._tensors |= {name: self._device.take(host) for name, host in self._host.items()}
+        for name in ("control", "result", *(tensor.name for tensor in manifest.inputs)):
+            self._staged[name] = self._device.staging(self._host[name])
 
     def load(self, graph: str) -> None:
         self._device.enter()
@@ -53,12 +56,15 @@ class SessionGraphs:
 
     def write(self, name: str, start: int, stop: int) -> None:
         self._device.enter()
-        host, on_device = self._host[name].view(-1), self._tensors[name].view(-1)
+        host, staged, on_device = (
+            tensors[name].view(-1) for tensors in (self._host, self._staged, self._tensors)
+        )
         size = host.element_size()
         assert start % size == stop % size == 0, "the host writes whole values"
         part = slice(start // size, stop // size)
-        # The host writes there next after it has waited for a graph that comes after this copy.
-        on_device[part].copy_(host[part], non_blocking=True)
+        # What was staged there before has arrived: a graph was launched after it, and waited for.
+        staged[part].copy_(host[part])
+        on_device[part].copy_(staged[part], non_blocking=True)
 
     def launch(self, graph: str) -> None:
         self._device.enter()
@@ -70,13 +76,19 @@ class SessionGraphs:
 
     def read(self, name: str) -> None:
         self._device.enter()
-        self._host[name].copy_(self._tensors[name])
+        staged = self._staged.get(name)
+        if staged is None:
+            self._host[name].copy_(self._tensors[name])
+            return
+        staged.copy_(self._tensors[name], non_blocking=True)
+        self._device.wait()
+        self._host[name].copy_(staged)
 
     def close(self) -> None:
         self._replays.clear()
         self._recorder.close()
-        self._tensors.clear()
-        self._host.clear()
+        for tensors in (self._tensors, self._staged, self._host):
+            tensors.clear()
 
     @contextmanager
     def _serving_scratch(self) -> Iterator[None]:
