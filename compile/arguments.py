@@ -49,7 +49,7 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
         choices=("stored", "bfloat16", "float32"),
         help="how matrices are kept in the artifact (default: as the compute dtype)",
     )
-    group.add_argument("--opset", type=int, metavar="N", help="ONNX opset")
+    group.add_argument("--opset", type=int, metavar="N", help="ONNX operator set (default: 18)")
     group.add_argument("--import-om", metavar="DIR", help="collect .om files compiled elsewhere")
 
 

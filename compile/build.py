@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from nextn.compile.existing import WEIGHTS_FILE, reusable
+from nextn.compile.existing import reusable
 from nextn.compile.golden import write_golden
 from nextn.compile.hashes import WeightsHashes, file_sha256, weights_hashes
 from nextn.compile.inputs import CompileInputs
 from nextn.compile.lower_cpu import WORKER_ENVIRONMENT
 from nextn.compile.npu.build_om import SCRIPT, build_om_script
 from nextn.compile.partial import PartialArtifact
-from nextn.compile.plan import Plan
+from nextn.compile.plan import Plan, PlannedGraph
 from nextn.compile.pool import WORKER_COMMAND, run_workers
 from nextn.compile.progress import Meter, Progress, readable_bytes
 from nextn.compile.worker import GraphJob
@@ -103,6 +103,7 @@ class _Builder:
         self._partial = partial
         self._progress = progress
         self._worker_command = worker_command
+        self._weights_file = inputs.lowering.weights_file
         self.num_compiled = 0
 
     def build(self) -> Manifest:
@@ -124,7 +125,7 @@ class _Builder:
 
     def _weights(self) -> WeightsFile:
         stamp = self._inputs.weights_stamp
-        kept = self._partial.adopt(WEIGHTS_FILE, stamp, lambda path: weights_hashes(path).whole)
+        kept = self._partial.adopt(self._weights_file, stamp, lambda path: weights_hashes(path).whole)
         if kept is None:
             started = time.monotonic()
             self._progress.line(f"checkpoint: {self._inputs.checkpoint.layout}")
@@ -136,16 +137,17 @@ class _Builder:
     def _pack(self, stamp: str, meter: Meter) -> dict[str, Any]:
         """Packs at the final place, and not in scratch: what is interrupted continues from what it finds."""
         config = self._shape.config
-        output = self._partial.folder / WEIGHTS_FILE
+        output = self._partial.folder / self._weights_file
         kept: dict[str, Any] = {}
 
         def finished(packed: PackedFile) -> None:
             hashes = WeightsHashes(
                 packed.bytes, packed.header_bytes, packed.header_sha256, packed.body_sha256
             )
-            kept.update({"file": WEIGHTS_FILE, **asdict(hashes), "tensors": packed.entries})
-            self._partial.record(WEIGHTS_FILE, stamp, kept, hashes.whole)
+            kept.update({"file": self._weights_file, **asdict(hashes), "tensors": packed.entries})
+            self._partial.record(self._weights_file, stamp, kept, hashes.whole)
 
+        output.parent.mkdir(exist_ok=True)
         # A file whose record does not fit: of a run killed before it wrote one, or of other weights.
         take_back(output)
         pack_weights(
@@ -166,7 +168,7 @@ class _Builder:
             started = time.monotonic()
             with self._progress.waiting("recording golden runs"):
                 temporary = self._partial.scratch() / GOLDEN_FILE
-                write_golden(self._shape, load_packed(self._partial.folder / WEIGHTS_FILE), temporary)
+                write_golden(self._shape, load_packed(self._partial.folder / self._weights_file), temporary)
                 kept = asdict(_file_record(temporary, GOLDEN_FILE))
                 self._partial.keep(temporary, GOLDEN_FILE, made_from, kept)
             self._progress.line(f"golden runs recorded {_cost(started, kept['bytes'])}")
@@ -182,9 +184,7 @@ class _Builder:
             if kept is not None:
                 records[graph.key] = kept
                 continue
-            file = scratch / f"{graph.key}{lowering.suffix}"
-            target = self._inputs.toolchain.instruction_set
-            jobs.append(GraphJob(graph.name, graph.batch, self._shape, target, file, lowering.emit))
+            jobs.append(self._job(graph, scratch / f"{graph.key}{lowering.suffix}"))
         if records:
             self._progress.line(
                 f"{len(records)} of {len(self._plan.graphs)} graphs kept from an interrupted run"
@@ -209,6 +209,19 @@ class _Builder:
                 command=self._worker_command,
             )
         return tuple(decode(GraphRecord, records[graph.key]) for graph in self._plan.graphs)
+
+    def _job(self, graph: PlannedGraph, file: Path) -> GraphJob:
+        lowering = self._inputs.lowering
+        return GraphJob(
+            graph.name,
+            graph.batch,
+            self._shape,
+            self._inputs.toolchain.instruction_set,
+            file,
+            lowering.emit,
+            self._partial.folder / self._weights_file,
+            lowering.opset,
+        )
 
     def _tokenizer(self) -> tuple[FileRecord, ...]:
         records = self._inputs.tokenizer_records()

@@ -6,14 +6,12 @@ from pathlib import Path
 
 from nextn.compile.hashes import WeightsHashes, file_sha256, weights_hashes
 from nextn.compile.inputs import CompileInputs
-from nextn.compile.lowering import GRAPHS_FOLDER
+from nextn.compile.lowering import GRAPHS_FOLDER, WEIGHTS_FILE
 from nextn.compile.npu.build_om import OM_FOLDER, SCRIPT
 from nextn.runtime.contract.errors import ArtifactError, UsageError
 from nextn.runtime.contract.golden_format import GOLDEN_FILE
 from nextn.runtime.contract.manifest import MANIFEST_FILE, FileRecord, GraphRecord, Manifest, parse_manifest
 from nextn.weights.checkpoint_files import TOKENIZER_FILES
-
-WEIGHTS_FILE = "weights.safetensors"
 
 _FILES = {MANIFEST_FILE, WEIGHTS_FILE, GOLDEN_FILE, SCRIPT, *TOKENIZER_FILES}
 _ARTIFACT_ENTRIES = {*_FILES, GRAPHS_FOLDER, OM_FOLDER}

@@ -6,6 +6,7 @@ the traced program itself, operator for operator and in its order, so that row w
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ from torch.utils import _pytree as pytree
 
 from nextn.compile.trace import TracedGraph
 from nextn.graphs.ops.native_forms import PLAIN_FORMS
+from nextn.graphs.ops.operator import COMPOSITES
+
+_FORMS = {**COMPOSITES, **PLAIN_FORMS}
 
 _WRITE = torch.ops.aten.index_put_.default
 
@@ -46,7 +50,7 @@ def write_exported_program(traced: TracedGraph, output: Path) -> None:
 def _with_arguments(traced: TracedGraph) -> fx.Graph:
     """The traced graph with its tensors as arguments and operators of ours in their plain form."""
     graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
+    copies: dict[fx.Node, Any] = {}
     lifted = {
         str(argument.target).partition(".")[2]: argument.arg.name
         for argument in traced.program.graph_signature.input_specs
@@ -54,43 +58,51 @@ def _with_arguments(traced: TracedGraph) -> fx.Graph:
     placeholders = {node.name: node for node in traced.program.graph.find_nodes(op="placeholder")}
     for spec in traced.spec.tensors:
         source = placeholders[lifted[spec.name]]
-        copies[source] = graph.placeholder(spec.name.replace(".", "_"))
+        copies[source] = _like(source, graph.placeholder(spec.name.replace(".", "_")))
     written: dict[fx.Node, fx.Node] = {}
     for node in traced.program.graph.nodes:
         if node.op in ("placeholder", "output") or node.target is _ASSERTION:
             continue
-        copies[node] = (
-            _inlined(graph, node, copies)
-            if node.target in PLAIN_FORMS
-            else graph.node_copy(node, lambda argument: copies[argument])
-        )
+        first: Any = node.args[0] if node.args else None
+        if node.target in _FORMS:
+            copies[node] = _inlined(graph, node, copies)
+        elif node.target is operator.getitem and isinstance(copies[first], tuple):
+            copies[node] = copies[first][node.args[1]]
+        else:
+            copies[node] = _like(node, graph.node_copy(node, lambda argument: copies[argument]))
         if node.target is _WRITE:
             written[_buffer(copies[node])] = copies[node]
     graph.output(tuple(written.values()))
-    for source, copy in copies.items():
-        # Nothing else: the rest tells where in which source file an operator came from.
-        copy.meta = {"val": source.meta["val"]}
+    graph.eliminate_dead_code()
     graph.lint()
     return graph
 
 
-def _inlined(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, fx.Node]) -> fx.Node:
-    """What an operator of ours decomposes into, in place of its call."""
+def _like(source: fx.Node, copy: fx.Node) -> fx.Node:
+    """Gives a copy the value of its source, and not where in which source file it came from."""
+    copy.meta = {"val": source.meta["val"]}
+    return copy
+
+
+def _inlined(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, Any]) -> Any:
+    """What an operator of ours decomposes into, in place of its call; a tuple of nodes if it has results."""
     sources = [argument for argument in node.args if isinstance(argument, fx.Node)]
-    constants = node.args[len(sources) :]
-    form = PLAIN_FORMS[node.target]  # type: ignore[index]
     values = [source.meta["val"] for source in sources]
+    form = _FORMS[node.target]  # type: ignore[index]
+
+    def call(*tensors: torch.Tensor) -> Any:
+        given = dict(zip(sources, tensors, strict=True))
+        return form(*(given.get(one, one) for one in node.args), **node.kwargs)  # type: ignore[arg-type]
+
     with values[0].fake_mode:  # the mode of the whole program, also for what the form makes from nothing
-        plain = make_fx(lambda *tensors: form(*tensors, *constants))(*values)
-    inner = dict(zip(plain.graph.find_nodes(op="placeholder"), (copies[one] for one in sources), strict=True))
+        plain = make_fx(call, decomposition_table=_FORMS, pre_dispatch=True)(*values)
+    inner: dict[fx.Node, Any] = dict(
+        zip(plain.graph.find_nodes(op="placeholder"), (copies[one] for one in sources), strict=True)
+    )
     for step in plain.graph.nodes:
-        if step.op == "output":
-            result: Any = step.args[0]
-            return inner[result]
-        if step.op != "placeholder":
-            inner[step] = graph.node_copy(step, lambda argument: inner[argument])
-            inner[step].meta = {"val": step.meta["val"]}
-    raise AssertionError("a graph has an output")
+        if step.op not in ("placeholder", "output"):
+            inner[step] = _like(step, graph.node_copy(step, lambda argument: inner[argument]))
+    return fx.node.map_arg(plain.graph.output_node().args[0], lambda result: inner[result])
 
 
 def _buffer(write: fx.Node) -> fx.Node:

@@ -10,19 +10,31 @@ from nextn.graphs.ops.native_forms import CPU_KERNELS, PLAIN_FORMS
 from nextn.runtime.contract.manifest import Device, Emit
 
 GRAPHS_FOLDER = "graphs"
+WEIGHTS_FILE = "weights.safetensors"
+
+DEFAULT_OPSET = 18
+"""The newest that the ONNX plugins of Ascend's ATC register."""
+
+NEWEST_OPSET = 26
+"""The newest that graphs were checked and run with."""
 
 _PLAIN_OPS = ("linear", "expert_mlp", "write_rows", "window_attention", "reduce_sum", "gather_argmax")
 
 
 @dataclass(frozen=True)
 class Lowering:
-    """`ops` is the form of each op of the op layer, as the manifest records it; `dtype` is the default."""
+    """`ops` is the form of each op of the op layer, as the manifest records it; `dtype` is the default.
+
+    `weights_file` is where an artifact keeps its weights; `opset` is for ONNX alone.
+    """
 
     device: Device
     emit: Emit
     suffix: str
     dtype: str
     ops: Mapping[str, str]
+    weights_file: str = WEIGHTS_FILE
+    opset: int | None = None
 
     def graph_file(self, key: str) -> str:
         """A graph's file inside an artifact."""
@@ -55,6 +67,20 @@ NPU_AIR = Lowering(
 )
 """GE IR for CANN's offline compiler: `atc` turns each file into an `.om`."""
 
+ONNX = Lowering(
+    device="cpu",
+    emit="onnx",
+    suffix=".onnx",
+    dtype="float32",
+    ops=MappingProxyType(
+        dict.fromkeys((*_PLAIN_OPS, *map(_short, PLAIN_FORMS)), "plain") | {"write_rows": "scatter_nd"}
+    ),
+    # An ONNX graph may not name a file outside its own folder, be it through a link.
+    weights_file=f"{GRAPHS_FOLDER}/{WEIGHTS_FILE}",
+    opset=DEFAULT_OPSET,
+)
+"""Standard ONNX operators; state goes in as `past.NAME` and comes out as `present.NAME`."""
+
 _EXPORTED_OPS = MappingProxyType(dict.fromkeys((*_PLAIN_OPS, *map(_short, PLAIN_FORMS)), "plain"))
 
 CUDA, NPU = (
@@ -66,5 +92,5 @@ CUDA, NPU = (
 DEFAULT_EMIT: Mapping[Device, Emit] = MappingProxyType({"cpu": "aoti", "cuda": "pt2", "npu": "pt2"})
 
 LOWERINGS: Mapping[tuple[str, str], Lowering] = MappingProxyType(
-    {(lowering.device, lowering.emit): lowering for lowering in (CPU, CUDA, NPU, NPU_AIR)}
+    {(lowering.device, lowering.emit): lowering for lowering in (CPU, ONNX, CUDA, NPU, NPU_AIR)}
 )

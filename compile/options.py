@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nextn.compile.lowering import DEFAULT_EMIT, LOWERINGS, Lowering
+from nextn.compile.lowering import DEFAULT_EMIT, DEFAULT_OPSET, LOWERINGS, NEWEST_OPSET, Lowering
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.blocks import MAX_STEPS
@@ -174,18 +174,29 @@ def _check_weights_as(weights_as: str | None, dtype: str) -> None:
 
 def _lowering(arguments: argparse.Namespace) -> Lowering:
     """What `--device` and `--emit` choose. Raises UsageError for what this build does not implement."""
-    for flag in ("--opset", "--import-om"):
-        if getattr(arguments, _field(flag)) is not None:
-            raise UsageError(f"{flag} is not in this build")
+    if arguments.import_om is not None:
+        raise UsageError("--import-om is not in this build")
     emit = arguments.emit or DEFAULT_EMIT[arguments.device]
     lowering = LOWERINGS.get((arguments.device, emit))
     if lowering is None:
         asked = f"--device {arguments.device} --emit {emit}"
         built = " or ".join(f"--device {device} --emit {emit}" for device, emit in LOWERINGS)
         raise UsageError(f"{asked} is not in this build", expected=built)
-    if lowering.device != "cpu" and arguments.isa != "native":
-        raise UsageError("--isa chooses instructions of a CPU", found=f"--device {lowering.device}")
-    return lowering
+    if lowering.emit != "aoti" and arguments.isa != "native":
+        raise UsageError(
+            "--isa chooses instructions of a CPU", expected="--emit aoti", found=f"--emit {lowering.emit}"
+        )
+    return _with_opset(lowering, arguments.opset)
+
+
+def _with_opset(lowering: Lowering, opset: int | None) -> Lowering:
+    if opset is None:
+        return lowering
+    if lowering.opset is None:
+        raise UsageError(
+            "--opset is an operator set of ONNX", expected="--emit onnx", found=f"--emit {lowering.emit}"
+        )
+    return replace(lowering, opset=_within("--opset", opset, DEFAULT_OPSET, NEWEST_OPSET))
 
 
 def _soc(arguments: argparse.Namespace, lowering: Lowering) -> str | None:

@@ -18,6 +18,7 @@ import nextn.weights
 from nextn.compile.instruction_set import InstructionSet, choose_instruction_set
 from nextn.compile.lowering import Lowering
 from nextn.compile.npu.requirements import torch_npu_version
+from nextn.compile.onnx.requirements import onnx_version
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.contract.version import TORCH_VERSION, VERSION
 
@@ -36,7 +37,7 @@ class Toolchain:
 def detect_toolchain(isa: str, lowering: Lowering) -> Toolchain:
     """What compiles for a lowering here.
 
-    Raises ExecutionError without a C++ compiler (aoti), without torch_npu (air), or with another torch;
+    Raises ExecutionError without a C++ compiler (aoti), torch_npu (air) or onnx, or with another torch;
     UsageError for the ISA.
     """
     found = torch.__version__.split("+")[0]
@@ -44,12 +45,14 @@ def detect_toolchain(isa: str, lowering: Lowering) -> Toolchain:
         raise ExecutionError(
             "graphs compile with one torch version only", expected=TORCH_VERSION, found=found
         )
-    no_instructions = InstructionSet("", None, ())
+    instruction_set = InstructionSet("", None, ())
     match lowering.emit:
         case "air":
-            compiler, instruction_set = f"torch_npu {torch_npu_version()}", no_instructions
+            compiler = f"torch_npu {torch_npu_version()}"
+        case "onnx":
+            compiler = f"onnx {onnx_version()}, opset {lowering.opset}"
         case "pt2":
-            compiler, instruction_set = "torch.export", no_instructions
+            compiler = "torch.export"
         case _:
             compiler, instruction_set = _compiler_version(), choose_instruction_set(isa)
     return Toolchain(VERSION, _sources_sha256(), found, compiler, instruction_set)

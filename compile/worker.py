@@ -32,7 +32,10 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class GraphJob:
-    """One graph to compile. `output` is the file to write; its `.json` sibling will describe it."""
+    """One graph to compile. `output` is the file to write; its `.json` sibling will describe it.
+
+    `weights` is the packed file of the artifact; `opset` is for ONNX alone.
+    """
 
     name: str
     batch: int
@@ -40,6 +43,8 @@ class GraphJob:
     instruction_set: InstructionSet
     output: Path
     emit: str
+    weights: Path
+    opset: int | None
 
     @property
     def key(self) -> str:
@@ -68,6 +73,8 @@ class GraphJob:
             instruction_set=InstructionSet(target["march"], target["vector_bits"], tuple(target["features"])),
             output=Path(raw["output"]),
             emit=raw["emit"],
+            weights=Path(raw["weights"]),
+            opset=raw["opset"],
         )
 
 
@@ -90,10 +97,18 @@ def _write_exported_program(job: GraphJob, traced: TracedGraph) -> None:
     write_exported_program(traced, job.output)
 
 
+def _write_onnx(job: GraphJob, traced: TracedGraph) -> None:
+    from nextn.compile.onnx.write_onnx import write_onnx
+
+    assert job.opset is not None
+    write_onnx(traced, job.shape, job.opset, job.weights, job.output)
+
+
 WRITERS: Mapping[str, Callable[[GraphJob, TracedGraph], None]] = {
     "aoti": _write_library,
     "air": _write_air,
     "pt2": _write_exported_program,
+    "onnx": _write_onnx,
 }
 """What writes a graph's file, by the form of the file. Each imports its compiler when it is called."""
 

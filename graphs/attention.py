@@ -10,13 +10,15 @@ from torch import Tensor, nn
 from nextn.graphs.compressor import Compressor
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.indexer import Indexer
-from nextn.graphs.norm import RMSNorm, unit_rms
+from nextn.graphs.norm import RMSNorm
 from nextn.graphs.ops.cast import cast
 from nextn.graphs.ops.collectives import reduce_sum
 from nextn.graphs.ops.linear import Weight, grouped_linear, linear
+from nextn.graphs.ops.rms_norm import unit_rms
+from nextn.graphs.ops.rotate import rotate
 from nextn.graphs.ops.rows import read_rows, write_rows
 from nextn.graphs.ops.window_attention import window_attention
-from nextn.graphs.rope import Rope, rotate
+from nextn.graphs.rope import Rope
 from nextn.graphs.window import Window
 
 

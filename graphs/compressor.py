@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.norm import RMSNorm
 from nextn.graphs.ops.linear import Weight, linear
+from nextn.graphs.ops.rotate import rotate
 from nextn.graphs.ops.rows import read_rows, write_rows
-from nextn.graphs.rope import Rope, rotate
+from nextn.graphs.rope import Rope
 from nextn.graphs.session_shape import overlap
 from nextn.graphs.window import Window
 

@@ -10,9 +10,9 @@ from nextn.graphs.compressor import Compressor
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.ops.cast import fp32
 from nextn.graphs.ops.linear import Weight, linear
+from nextn.graphs.ops.rotate import rotate
 from nextn.graphs.ops.rows import read_rows
 from nextn.graphs.ops.select_entries import select_entries
-from nextn.graphs.rope import rotate
 from nextn.graphs.window import Window
 
 

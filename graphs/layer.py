@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from nextn.graphs.attention import Attention, LayerState
 from nextn.graphs.config import ModelConfig
-from nextn.graphs.hyper import hyper_post, hyper_pre, mixing, register_mixing
+from nextn.graphs.hyper import hyper_pre, mixing, register_mixing
 from nextn.graphs.moe import MixtureOfExperts
 from nextn.graphs.norm import RMSNorm
+from nextn.graphs.ops.hyper_connection import hyper_post
 from nextn.graphs.rope import Rope
 from nextn.graphs.window import Window
 

@@ -8,12 +8,11 @@ from torch.nn import functional
 
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.ops.cast import fp32
+from nextn.graphs.ops.clamped_swiglu import clamped_swiglu
 from nextn.graphs.ops.collectives import reduce_sum
-from nextn.graphs.ops.expert_mlp import clamped_swiglu, expert_mlp
+from nextn.graphs.ops.expert_mlp import expert_mlp
 from nextn.graphs.ops.linear import Weight, linear
-from nextn.graphs.ops.rows import read_rows
-from nextn.graphs.ops.select_entries import select_entries
-from nextn.graphs.ops.sqrt_softplus import sqrt_softplus
+from nextn.graphs.ops.route import route_by_score, route_by_token
 
 
 class Gate(nn.Module):
@@ -35,15 +34,12 @@ class Gate(nn.Module):
 
     def forward(self, x: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         """x `[T, H]`, ids int64 `[T]` -> expert index int64 `[T, K]`, weight fp32 `[T, K]`."""
-        score = sqrt_softplus(functional.linear(fp32(x), self.weight))  # [T, E]
+        config = self.config
+        logits = functional.linear(fp32(x), self.weight)  # [T, E]
+        rest = (config.norm_topk_prob, config.routed_scaling_factor)
         if self.hashed:
-            index = read_rows(self.tid2eid, ids)
-        else:
-            index = select_entries(score + self.bias, self.config.num_experts_per_tok)
-        weight = torch.gather(score, 1, index)
-        if self.config.norm_topk_prob:
-            weight = weight / (weight.sum(-1, keepdim=True) + 1e-20)
-        return index, weight * self.config.routed_scaling_factor
+            return route_by_token(logits, ids, self.tid2eid, *rest)
+        return route_by_score(logits, self.bias, config.num_experts_per_tok, *rest)
 
 
 class Experts(nn.Module):

@@ -1,11 +1,11 @@
-"""RMS normalisation in fp32 (spec section 3.4)."""
+"""RMS normalisation with a learned weight (spec section 3.4)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from nextn.graphs.ops.cast import cast, fp32
+from nextn.graphs.ops.rms_norm import rms_norm
 
 
 class RMSNorm(nn.Module):
@@ -19,10 +19,4 @@ class RMSNorm(nn.Module):
         self.register_buffer("weight", torch.ones(width, dtype=torch.float32))
 
     def forward(self, x: Tensor) -> Tensor:
-        return cast(unit_rms(x, self.eps) * self.weight, self.out_dtype)
-
-
-def unit_rms(x: Tensor, eps: float) -> Tensor:
-    """`x / sqrt(mean(x^2) + eps)` over the last axis, fp32, no learned weight."""
-    wide = fp32(x)
-    return wide * torch.rsqrt((wide * wide).mean(-1, keepdim=True) + eps)
+        return rms_norm(x, self.weight, self.eps, self.out_dtype)

@@ -1,4 +1,4 @@
-"""Rotary position embedding: adjacent pairs, last `qk_rope_head_dim` channels (spec section 4.1).
+"""Angles of the rotary position embedding (spec section 4.1).
 
 Ratio-0 layers, NextN among them, use the plain table of base `rope_theta`; compressed layers use base
 `compress_rope_theta` with YaRN at every position and no amplitude factor.
@@ -47,16 +47,3 @@ def inverse_frequencies(config: ModelConfig, compressed: bool) -> Tensor:
     ramp = (torch.arange(width // 2, dtype=torch.float32) - low) / max(high - low, 0.001)
     keep = 1.0 - ramp.clamp(0.0, 1.0)
     return plain / scaling.factor * (1.0 - keep) + plain * keep
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the last `2 * cos.shape[-1]` channels of `x [..., D]`; cos, sin broadcast to `[..., R / 2]`.
-
-    fp32 in the arithmetic, result in fp32; pass `-sin` for the inverse rotation.
-    """
-    width = 2 * cos.shape[-1]
-    still, turning = fp32(x).split([x.shape[-1] - width, width], dim=-1)
-    pairs = turning.unflatten(-1, (-1, 2))  # [..., R / 2, 2]
-    even, odd = pairs[..., 0], pairs[..., 1]
-    turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
-    return torch.cat([still, turned], dim=-1)

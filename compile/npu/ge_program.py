@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,16 @@ def to_ge(traced: TracedGraph, slots: str) -> GeProgram:
     return GeProgram(graph._model, functional.tensors, functional.written)
 
 
+class _Names(dict[str, None]):
+    """The names TorchAir has given to operators. It searches a list of them for every new one."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(dict.fromkeys(names))
+
+    def append(self, name: str) -> None:
+        self[name] = None
+
+
 def convert(key: str, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
     """The steps of TorchAir's compiler from an aten graph to GE IR, without dynamo and without a session.
 
@@ -74,6 +85,7 @@ def convert(key: str, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) 
     config = torchair.CompilerConfig()
     observer = GraphTransformObserver(module, inputs, config)
     concrete = GeConcreteGraph(config, name=key.replace(".", "_"))
+    concrete.graph.op_name_list = _Names(concrete.graph.op_name_list)
     try:
         module = _optimize_fx(module, config, observer)
         _NpuGraphConverter(module, graph=concrete, garbage_collect_values=False).run(*inputs)

@@ -1,9 +1,9 @@
 """How many graphs one process can capture, by chip; what was reported by those who ran into it.
 
 A captured graph keeps a stream of the device as long as it lives, and a device has 2048: vllm-ascend counted
-1920 graphs and left 128 streams to the rest (vllm-project/vllm-ascend#1168; beyond, error 207008, "stream
-resources are insufficient", as in #9691). Newer drivers may hold more (#9962), and a partitioned device holds
-less (#8585). Drivers of the Ascend 950 fail beyond four batch sizes (#10567, #12998).
+1920 graphs and left 128 streams to the rest (vllm-project/vllm-ascend#1168; error 207008, "stream resources
+are insufficient", in #9691). Newer drivers may hold more (#9962), and a partitioned device less (#8585).
+Drivers of the Ascend 950 fail beyond four batch sizes (#10567, #12998).
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ def main(step: str, folder: str) -> None:
     before = peak_memory()
     if step == "worker":
         library = Path(folder) / "graph.so"
-        job = worker.GraphJob("draft_step", 1, shape, choose_instruction_set("native"), library, "aoti")
+        target, unread = choose_instruction_set("native"), Path(folder) / "weights.safetensors"
+        job = worker.GraphJob("draft_step", 1, shape, target, library, "aoti", unread, None)
         patched = mock.patch.object(compile_fx.compile_fx_aot, "__defaults__", (generate, None))
         with patched, suppress(Generating):
             worker.run_job(job)

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from nextn.graphs.config import ModelConfig, parse_model_config
-from nextn.graphs.hyper import Mixing, doubly_stochastic, hyper_head, hyper_post, hyper_pre
+from nextn.graphs.hyper import Mixing, hyper_head, hyper_pre
+from nextn.graphs.ops.doubly_stochastic import doubly_stochastic
+from nextn.graphs.ops.hyper_connection import hyper_post
 from tests.oracles.synthetic import CASES
 
 ROWS = 3

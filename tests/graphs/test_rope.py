@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from nextn.graphs.config import ModelConfig, parse_model_config
-from nextn.graphs.rope import Rope, inverse_frequencies, rotate
+from nextn.graphs.ops.rotate import rotate
+from nextn.graphs.rope import Rope, inverse_frequencies
 from tests.graphs.releases import flash_config
 from tests.oracles.synthetic import CASES
 

@@ -51,7 +51,7 @@ def write_uncompiled(
         format_version=FORMAT_VERSION,
         manifest_sha256=ZEROS,
         producer=Producer(VERSION, torch.__version__, "none", ZEROS, ("test",)),
-        target=Target(device, emit, "float32", (), 1, 0),
+        target=Target(device, emit, "float32", (), None, 1, 0),
         model=ModelRecord(config.to_dict(), ZEROS, config.vocab_size, None, config.eos_token_ids),
         speculation=Speculation(shape.num_steps, shape.window_rows),
         limits=Limits(
