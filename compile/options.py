@@ -198,8 +198,6 @@ def _custom_ops(text: str | None, lowering: Lowering) -> tuple[str, ...]:
 
 def _lowering(arguments: argparse.Namespace) -> Lowering:
     """What `--device` and `--emit` choose. Raises UsageError for what this build does not implement."""
-    if arguments.import_om is not None:
-        raise UsageError("--import-om is not in this build")
     emit = arguments.emit or DEFAULT_EMIT[arguments.device]
     lowering = LOWERINGS.get((arguments.device, emit))
     if lowering is None:

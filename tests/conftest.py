@@ -7,16 +7,23 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 import torch
 
+from nextn.compile import build
 from nextn.compile.cli import main as nextn_compile
 from nextn.runtime.contract.errors import ExitCode
+from tests.compile.in_process import run_in_process
 from tests.oracles.case_oracle import make_oracle
 from tests.oracles.published_layouts import write_layout
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 from tests.rounds.product import Product
+
+if TYPE_CHECKING:
+    from tests.onnx_sessions import Exported
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -40,12 +47,20 @@ class Recipe:
     options: tuple[str, ...]
 
 
+BUCKETS = ("--batch-sizes", "1,4", "--max-seq-len", "512", "--prefill-chunk", "16")
+
 RECIPES = {
-    "speculative": Recipe("tiny", ("--batch-sizes", "1,4", "--max-seq-len", "512", "--prefill-chunk", "16")),
+    "speculative": Recipe("tiny", BUCKETS),
     "plain": Recipe(
         "tiny", ("--speculative-num-steps", "0", "--max-seq-len", "512", "--prefill-chunk", "16")
     ),
     "demo": Recipe("demo", ()),
+    # Exported programs for an NPU, in the dtype in which results can be compared to the modules'.
+    "exported": Recipe(
+        "tiny",
+        ("--device", "npu", "--dtype", "float32", "--speculative-num-steps", "2", "--batch-sizes", "2")
+        + ("--max-seq-len", "192", "--prefill-chunk", "16"),
+    ),
 }
 
 FEW_GRAPHS = ("--batch-sizes", "2", "--max-seq-len", "192", "--prefill-chunk", "16")
@@ -54,6 +69,10 @@ FEW_GRAPHS = ("--batch-sizes", "2", "--max-seq-len", "192", "--prefill-chunk", "
 
 def _few(checkpoint: str, steps: int, *options: str) -> Recipe:
     return Recipe(checkpoint, (*FEW_GRAPHS, "--speculative-num-steps", str(steps), *options))
+
+
+def _onnx(steps: int) -> Recipe:
+    return Recipe("tiny", (*BUCKETS, "--emit", "onnx", "--speculative-num-steps", str(steps)))
 
 
 MATRIX = {
@@ -67,8 +86,9 @@ MATRIX = {
     "avx2": _few("tiny", 2, "--isa", "avx2"),
     "release_layout": _few("tiny as release", 1),
     "modelslim_layout": _few("tiny as modelslim", 1),
+    **{f"onnx_steps_{steps}": _onnx(steps) for steps in (1, 2, 3)},
 }
-"""Compiled in the full run only: depths, unlike shapes, layouts, the other dtype and instruction set."""
+"""Compiled in the full run only: depths, unlike shapes, layouts, another dtype, instruction set, executor."""
 
 
 class CompiledArtifacts:
@@ -93,7 +113,9 @@ class CompiledArtifacts:
 
     def _compile(self, recipe: Recipe, output: Path) -> None:
         command = [self.checkpoint(recipe.checkpoint), "-o", str(output), "--force", *recipe.options]
-        code = nextn_compile(command)
+        exports = "--device" in recipe.options
+        with mock.patch.object(build, "run_workers", run_in_process if exports else build.run_workers):
+            code = nextn_compile(command)
         assert code == ExitCode.OK, f"nextn-compile {' '.join(command)} failed"
 
     def checkpoint(self, name: str) -> str:
@@ -121,7 +143,8 @@ class CompiledArtifacts:
 
     def _check_budget(self) -> None:
         manifests = [json.loads((path / "manifest.json").read_text()) for path in self._made.values()]
-        graphs = sum(len(manifest["graphs"]) for manifest in manifests)
+        compiled = [manifest for manifest in manifests if manifest["target"]["emit"] == "aoti"]
+        graphs = sum(len(manifest["graphs"]) for manifest in compiled)
         if self._budget is not None and graphs > self._budget:
             pytest.fail(f"the tests compile {graphs} graphs; `make test` may need {self._budget}")
 
@@ -137,6 +160,15 @@ def compiled_artifact(
         REPOSITORY / "build" / "test-artifacts",
         None if exhaustive else GRAPH_BUDGET,
     )
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """What a speculative session of a small model launches, as ONNX: k = 2, batch 2."""
+    # Not every environment that tests run in has ONNX Runtime.
+    from tests.onnx_sessions import export_small
+
+    return export_small(tmp_path_factory.mktemp("exported"))
 
 
 @pytest.fixture(scope="session", autouse=True)

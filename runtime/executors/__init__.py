@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 NATIVE = "native"
 """libnextn itself."""
 
-_EXECUTORS: dict[str, tuple[str, str]] = {}
+_EXECUTORS: dict[str, tuple[str, str]] = {
+    "onnx": ("onnxruntime", "nextn.runtime.executors.onnxruntime_graphs"),
+    "pt2": ("capture", "nextn.runtime.executors.captured_graphs"),
+}
 """By form of the graphs: the executor's name, and the module whose `make(model)` makes one.
 
 The other forms are left to libnextn, which runs them or says why not.
