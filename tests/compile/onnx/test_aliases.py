@@ -103,6 +103,9 @@ def bound(session: Any, state: Mapping[str, Array], shared: set[str]) -> dict[st
         kept = presents[name] = array if name in shared else np.full_like(array, POISON)
         binding.bind_output(output.name, "cpu", 0, kept.dtype, kept.shape, kept.ctypes.data)
     session.run_with_iobinding(binding)
+    for input_name, array in pasts.items():
+        name = input_name.removeprefix("past.")
+        assert name in shared or np.array_equal(array, state[name]), f"{name} was not to be written"
     return presents
 
 

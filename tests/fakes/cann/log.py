@@ -90,6 +90,7 @@ class Live:
     """Data buffers, datasets and descriptions."""
     contexts: int
     """Those that were made explicitly."""
+    captured_graphs: int
 
 
 class FakeCann:
@@ -115,6 +116,7 @@ class FakeCann:
 
     def live(self) -> Live:
         names = ("bytes", "allocations", "streams", "events", "models", "model_objects", "contexts")
+        names += ("captured_graphs",)
         return Live(*(self._count(f"fake_cann_live_{name}") for name in names))
 
     @contextmanager

@@ -119,6 +119,10 @@ aclError wait_for_device(aclrtStream stream, Entry entry, const std::function<ac
 
 using namespace fake_cann;
 
+extern "C" uint64_t fake_cann_live_captured_graphs() {
+    return handles<CapturedGraph>().size();
+}
+
 aclError aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode) {
     Stream *found = handles<Stream>().find(stream);
     if (found == nullptr) return ACL_ERROR_RT_PARAM_INVALID;
