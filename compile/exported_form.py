@@ -1,75 +1,136 @@
 """One traced graph to one `.pt2` file: an exported program over aten operators alone, without any value.
 
-Whoever has torch can load it, and bind it to tensors of any device; nothing of ours is needed for that.
+Whoever has torch can load it, and bind it to tensors of any device; nothing of ours is needed for that. It is
+the traced program itself, operator for operator and in its order, so that row writes happen in place.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._export.verifier import TrainingIRVerifier
 from torch.export import ExportedProgram
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
 
-from nextn.compile.functional import ROWS_WRITE, FunctionalGraph, functionalize
 from nextn.compile.trace import TracedGraph
-from nextn.runtime.contract.errors import ExecutionError
+from nextn.graphs.ops.native_forms import PLAIN_FORMS
+from nextn.graphs.ops.operator import COMPOSITES
 
-_WRITE_IN_PLACE = torch.ops.aten.index_put_.default
+_FORMS = {**COMPOSITES, **PLAIN_FORMS}
+
+_WRITE = torch.ops.aten.index_put_.default
+
+_ASSERTION = torch.ops.aten._assert_tensor_metadata.default
+"""Holds for static shapes by construction, and names a device that a program may be moved from."""
 
 
 def write_exported_program(traced: TracedGraph, output: Path) -> None:
     """Writes `output`: a program whose arguments are the graph's tensors, in the order of its spec.
 
-    It changes state in place and returns the tensors it changed. Raises ExecutionError if a graph reads an
-    old value of its state after writing it.
+    It changes state in place, and returns the tensors it changed: a program must return something.
     """
-    functional = functionalize(traced, core=False)
-    module = in_place_form(traced.spec.key, functional)
-    torch.export.save(_without_values(module, functional), output)
+    torch.export.save(_program(_with_arguments(traced)), output)
 
 
-def in_place_form(key: str, functional: FunctionalGraph) -> fx.GraphModule:
-    """The module of the same arguments in which every row write changes its first argument.
-
-    Args:
-        key: the graph's name, for messages.
-
-    Raises ExecutionError if an old value is read after a write, which in place it would no longer be.
-    """
+def _with_arguments(traced: TracedGraph) -> fx.Graph:
+    """The traced graph with its tensors as arguments and operators of ours in their plain form."""
     graph = fx.Graph()
-    copies: dict[fx.Node, fx.Node] = {}
-    overwritten: set[fx.Node] = set()
-    for node in functional.graph.nodes:
-        if node.op == "output":
-            break
-        if late := overwritten.intersection(node.all_input_nodes):
-            raise ExecutionError(
-                f"graph {key} reads an old value of its state after writing it", key=min(map(str, late))
-            )
-        if node.target is ROWS_WRITE:
-            arguments = fx.node.map_arg(node.args, lambda argument: copies[argument])
-            copies[node] = graph.call_function(_WRITE_IN_PLACE, arguments)
-            overwritten.add(node.args[0])
+    copies: dict[fx.Node, Any] = {}
+    lifted = {
+        str(argument.target).partition(".")[2]: argument.arg.name
+        for argument in traced.program.graph_signature.input_specs
+    }
+    placeholders = {node.name: node for node in traced.program.graph.find_nodes(op="placeholder")}
+    for spec in traced.spec.tensors:
+        source = placeholders[lifted[spec.name]]
+        copies[source] = _like(source, graph.placeholder(spec.name.replace(".", "_")))
+    written: dict[fx.Node, fx.Node] = {}
+    for node in traced.program.graph.nodes:
+        if node.op in ("placeholder", "output") or node.target is _ASSERTION:
+            continue
+        first: Any = node.args[0] if node.args else None
+        if node.target in _FORMS:
+            copies[node] = _inlined(graph, node, copies)
+        elif node.target is operator.getitem and isinstance(copies[first], tuple):
+            copies[node] = copies[first][node.args[1]]
         else:
-            copies[node] = graph.node_copy(node, lambda argument: copies[argument])
-    results = functional.results()
-    graph.output(tuple(copies[results[name]] for name in functional.written))
+            copies[node] = _like(node, graph.node_copy(node, lambda argument: copies[argument]))
+        if node.target is _WRITE:
+            written[_buffer(copies[node])] = copies[node]
+    graph.output(tuple(written.values()))
+    graph.eliminate_dead_code()
     graph.lint()
-    return fx.GraphModule({}, graph)
+    return graph
 
 
-def _without_values(module: fx.GraphModule, functional: FunctionalGraph) -> ExportedProgram:
-    """The program of `module`, with neither example arguments nor a trace of the machine it was made on."""
-    with FakeTensorMode():
-        arguments = tuple(
-            torch.empty(spec.shape, dtype=getattr(torch, spec.dtype)) for spec in functional.tensors
-        )
-    with torch.no_grad():
-        program: Any = torch.export.export(module, arguments, strict=False)
-    program._example_inputs = None
-    for node in program.graph.nodes:
-        node.meta = {"val": node.meta["val"]} if "val" in node.meta else {}
-    return program
+def _like(source: fx.Node, copy: fx.Node) -> fx.Node:
+    """Gives a copy the value of its source, and not where in which source file it came from."""
+    copy.meta = {"val": source.meta["val"]}
+    return copy
+
+
+def _inlined(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, Any]) -> Any:
+    """What an operator of ours decomposes into, in place of its call; a tuple of nodes if it has results."""
+    sources = [argument for argument in node.args if isinstance(argument, fx.Node)]
+    values = [source.meta["val"] for source in sources]
+    form = _FORMS[node.target]  # type: ignore[index]
+
+    def call(*tensors: torch.Tensor) -> Any:
+        given = dict(zip(sources, tensors, strict=True))
+        return form(*(given.get(one, one) for one in node.args), **node.kwargs)  # type: ignore[arg-type]
+
+    with values[0].fake_mode:  # the mode of the whole program, also for what the form makes from nothing
+        plain = make_fx(call, decomposition_table=_FORMS, pre_dispatch=True)(*values)
+    inner: dict[fx.Node, Any] = dict(
+        zip(plain.graph.find_nodes(op="placeholder"), (copies[one] for one in sources), strict=True)
+    )
+    for step in plain.graph.nodes:
+        if step.op not in ("placeholder", "output"):
+            inner[step] = _like(step, graph.node_copy(step, lambda argument: inner[argument]))
+    return fx.node.map_arg(plain.graph.output_node().args[0], lambda result: inner[result])
+
+
+def _buffer(write: fx.Node) -> fx.Node:
+    """The argument that a chain of writes changes."""
+    while write.op == "call_function":
+        assert write.target is _WRITE, "writes go to arguments"
+        changed: Any = write.args[0]
+        write = changed
+    return write
+
+
+def _program(graph: fx.Graph) -> ExportedProgram:
+    arguments = graph.find_nodes(op="placeholder")
+    results: Sequence[fx.Node] = graph.output_node().args[0]  # type: ignore[assignment]
+    inputs = [InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None) for node in arguments]
+    outputs = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in results]
+    calling = ModuleCallSignature(
+        inputs=[],
+        outputs=[],
+        in_spec=pytree.tree_structure((tuple(range(len(arguments))), {})),
+        out_spec=pytree.tree_structure(tuple(range(len(results)))),
+    )
+    return ExportedProgram(
+        root=torch.nn.Module(),
+        graph=graph,
+        graph_signature=ExportGraphSignature(inputs, outputs),
+        state_dict={},
+        range_constraints={},
+        module_call_graph=[ModuleCallEntry("", calling)],
+        verifiers=[TrainingIRVerifier],
+    )

@@ -1,8 +1,7 @@
 """A traced graph as a function: every tensor it binds is an argument, every in-place write a new value.
 
 Lowerings without mutable state (ONNX), or with rules of their own for it (GE), start from this form. Our own
-operators are decomposed, or become what a lowering has for them, and composite ones of aten are decomposed as
-far as a lowering wants it.
+operators are decomposed, or become what a lowering has for them, and composite ones of aten are decomposed.
 """
 
 from __future__ import annotations
@@ -54,17 +53,15 @@ class FunctionalGraph:
 NO_FORMS: Forms = MappingProxyType({})
 
 
-def functionalize(traced: TracedGraph, forms: Forms = NO_FORMS, *, core: bool = True) -> FunctionalGraph:
+def functionalize(traced: TracedGraph, forms: Forms = NO_FORMS) -> FunctionalGraph:
     """The functional form of a traced graph; its contract and its values are the same.
 
     Args:
         forms: takes the place of the plain form of operators of ours; called with fake tensors.
-        core: leave core aten operators only. Otherwise composite operators stay whole, which a device runs in
-            fewer kernels, and with the values of the modules bit for bit.
 
     Raises ExecutionError if something other than a row write changes a buffer.
     """
-    table: dict[Any, Any] = dict(torch.export.default_decompositions()) if core else {}
+    table: dict[Any, Any] = dict(torch.export.default_decompositions())
     program = traced.program.run_decompositions({**table, **COMPOSITES, **PLAIN_FORMS, **forms})
     graph = fx.Graph()
     placeholders = _lift(program.graph_signature, traced.spec.tensors)

@@ -54,7 +54,6 @@ class Session:
         self.graphs = graphs
         self.speculation = speculation and shape.num_steps > 0
         self.phases = phases
-        self.results = state.get_buffer("result")
         self.launches: list[GraphKey] = []
         self.live: dict[int, Request] = {}
 
@@ -91,7 +90,6 @@ class Session:
             self.input("prompt_count")[0] = len(piece)
             self.launch("prefill", 1)
         self.live[slot] = request
-        self.fetch_results()
         self.collect(slot, in_round=False)
         if self.speculation and slot in self.live:
             self.launch("seed", 1)
@@ -103,10 +101,9 @@ class Session:
             return
         batch = min(size for size in self.shape.batch_sizes if size >= len(slots))
         padding = [self.shape.slots] * (batch - len(slots))
-        self.choose_slots(f"slots_b{batch}", slots + padding)
+        self.input(f"slots_b{batch}").copy_(torch.tensor(slots + padding))
         for name in self.round_graphs():
             self.launch(name, batch)
-        self.fetch_results()
         for slot in slots:
             self.collect(slot, in_round=True)
 
@@ -116,13 +113,6 @@ class Session:
         if not self.phases:
             return ["round"]
         return ["verify", "accept", "draft_extend"] + ["draft_step"] * (self.shape.num_steps - 1)
-
-    def choose_slots(self, name: str, slots: list[int]) -> None:
-        """Writes the slots that a bucket's graphs serve next."""
-        self.input(name).copy_(torch.tensor(slots))
-
-    def fetch_results(self) -> None:
-        """Makes `results` the result block after the launches so far; on the CPU it is the block itself."""
 
     def launch(self, name: str, batch: int) -> None:
         self.launches.append((name, batch))
@@ -163,7 +153,7 @@ class Session:
         return self.state.get_buffer(name)
 
     def result(self, slot: int, block_field: Field) -> list[int]:
-        values: list[int] = self.results[slot, block_field.columns].tolist()
+        values: list[int] = self.input("result")[slot, block_field.columns].tolist()
         return values
 
 

@@ -42,15 +42,17 @@ def load(
     slots: int = 0,
     verify_weights: bool = False,
     executor: str | None = None,
+    device: str | None = None,
 ) -> Engine:
     """Opens the artifact in `directory`.
 
     `speculation=False` replays the plain decode graph; `phases` replays verify, accept, draft extend and
     draft steps as separate graphs, with their timings; `slots` requests are decoded together (0 = the
     artifact's largest batch size); `verify_weights` also hashes the weights body; `executor` insists on what
-    runs the graphs, "native" for libnextn itself. Raises ArtifactError, UsageError or ExecutionError.
+    runs the graphs, "native" for libnextn itself; `device` is as for `Model`. Raises ArtifactError,
+    UsageError or ExecutionError.
     """
-    model = Model(directory, verify_weights=verify_weights)
+    model = Model(directory, verify_weights=verify_weights, device=device)
     return Engine(model, speculation=speculation, phases=phases, slots=slots, executor=executor)
 
 
@@ -74,6 +76,8 @@ class Engine:
         self.num_steps = model.info.num_steps if speculation else 0
         if phases and self.num_steps == 0:
             raise UsageError("phases need speculation", expected="an artifact with k >= 1", found="k = 0")
+        if phases:
+            model.check_phases()
         self.tokenizer = open_tokenizer(model.directory, model.manifest)
         self._phases = phases
         self._slots = model.checked_slots(slots)

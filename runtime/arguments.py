@@ -58,7 +58,7 @@ def _add_execution(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("running")
     group.add_argument("--no-speculation", action="store_true", help="replay the plain decode graph")
     group.add_argument("--phases", action="store_true", help="replay each phase by itself and time it")
-    group.add_argument("--device", choices=("cpu", "cuda", "npu"), help="must be the artifact's")
+    group.add_argument("--device", choices=("cpu", "cuda", "npu"), help="the artifact's own; cpu for pt2")
     group.add_argument("--executor", choices=("native", "onnxruntime"), help="must be the artifact's")
     group.add_argument("--stream", action="store_true", help="print text as it comes")
     group.add_argument("--json", action="store_true", help="print one JSON object per line")

@@ -10,7 +10,7 @@ from nextn.runtime import executors, json_output
 from nextn.runtime.api import Engine, load
 from nextn.runtime.arguments import parse_arguments
 from nextn.runtime.completion import Completion
-from nextn.runtime.contract.errors import ExitCode, UsageError
+from nextn.runtime.contract.errors import ExitCode
 from nextn.runtime.contract.interrupts import orderly
 from nextn.runtime.interruptible import run_interruptibly
 from nextn.runtime.model import Model
@@ -31,8 +31,9 @@ def run_command(arguments: Sequence[str]) -> ExitCode:
 def _execute(options: RunOptions) -> ExitCode:
     if options.source is not None:
         return _generate(options, options.source)
-    with _open(lambda: Model(options.artifact, verify_weights=options.mode != "info")) as model:
-        _check_device(options, model)
+    with _open(
+        lambda: Model(options.artifact, verify_weights=options.mode != "info", device=options.device)
+    ) as model:
         executors.check(model, options.executor)
         if options.mode == "selftest":
             return run_interruptibly(lambda: _selftest(options, model), lambda: None)
@@ -51,9 +52,9 @@ def _generate(options: RunOptions, source: PromptSource) -> ExitCode:
             speculation=options.speculation,
             phases=options.phases,
             executor=options.executor,
+            device=options.device,
         )
     ) as engine:
-        _check_device(options, engine.model)
         writer: ResultWriter = JsonWriter() if options.json else TextWriter(headed=several)
         read = read_requests(source, engine.request_reader(**options.settings))
         return _run(engine, read, writer, stream=options.stream)
@@ -113,9 +114,3 @@ def _show_verified(options: RunOptions, model: Model) -> None:
         sys.stdout.write(json_output.line({"verify_weights": {"passed": True, "bytes": size}}))
     else:
         print(f"weights verified: {size} bytes")
-
-
-def _check_device(options: RunOptions, model: Model) -> None:
-    device = model.manifest.target.device
-    if options.device not in (None, device):
-        raise UsageError("--device is not the artifact's", expected=device, found=options.device)

@@ -19,8 +19,8 @@ class Executor(Protocol):
     def attach(self, memory: Mapping[str, memoryview]) -> None:
         """First and once: the bytes of every tensor of the manifest, by name.
 
-        Weights are read-only. State and inputs are written by the host; they start as they are now. The
-        memory lasts until `close` returns.
+        Weights are read-only. State and inputs start as zeros; what the host writes into them, now or later,
+        comes through `write`. The memory lasts until `close` returns.
         """
 
     def load(self, graph: str) -> None:

@@ -45,11 +45,15 @@ class Model:
     run on different threads.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], *, verify_weights: bool = False) -> None:
+    def __init__(
+        self, directory: str | os.PathLike[str], *, verify_weights: bool = False, device: str | None = None
+    ) -> None:
         """Opens `directory`; `verify_weights` also hashes the weights body, reading the whole file.
 
-        Raises UsageError if `directory` is no path, ArtifactError if the artifact is damaged or not for this
-        machine, ExecutionError if libnextn or libtorch cannot be loaded.
+        `device` is the artifact's own, which None means too; `cpu` also runs exported programs that are meant
+        for another one, slowly. Raises UsageError if `directory` is no path or `device` another one,
+        ArtifactError if the artifact is damaged or not for this machine, ExecutionError if libnextn or
+        libtorch cannot be loaded.
         """
         self.directory = _path(directory)
         library = load_library()
@@ -75,6 +79,7 @@ class Model:
         self.manifest: Manifest = parse_manifest(
             text(library.nextn_model_manifest(self._handle)), self.directory / MANIFEST_FILE
         )
+        self.device = _device(self.manifest, device)
 
     def session(
         self,
@@ -96,7 +101,11 @@ class Model:
         """
         if not self._close.alive:
             raise UsageError("the model is closed")
-        calls = None if (chosen := executor or executors.make(self)) is None else NativeCalls(chosen)
+        if phases:
+            self.check_phases()
+        if executor is None:
+            executor = executors.make(self)
+        calls = None if executor is None else NativeCalls(executor)
         try:
             session = self._session(calls, slots, speculation, phases, round_samples)
         except BaseException:
@@ -135,6 +144,16 @@ class Model:
         samples = int(parameters.round_samples)
         return Session(self._library, handle, owner=self, round_samples=samples, calls=calls)
 
+    def check_phases(self) -> None:
+        """Raises UsageError if the phases were left out when the artifact was compiled."""
+        names = {graph.name for graph in self.manifest.graphs}
+        if "round" in names and "verify" not in names:
+            raise UsageError(
+                "the artifact has no separate phases: a session would capture more graphs of them than "
+                "the chip it was compiled for holds",
+                found=self.manifest.target.soc,
+            )
+
     def checked_slots(self, slots: int) -> int:
         """Raises UsageError unless a session can have so many slots."""
         return integer_argument("slots", slots, 0, self.info.slots)
@@ -171,6 +190,14 @@ def _path(directory: object) -> Path:
         pass
     found = repr(directory) if isinstance(directory, str | bytes) else type(directory).__name__
     raise UsageError("bad argument", key="directory", expected="a path", found=found)
+
+
+def _device(manifest: Manifest, wanted: str | None) -> str:
+    own = manifest.target.device
+    possible = [own] if manifest.target.emit != "pt2" else [own, "cpu"]
+    if wanted not in (None, *possible):
+        raise UsageError("the artifact is not for this device", expected=" or ".join(possible), found=wanted)
+    return wanted or own
 
 
 def create_native(call: Callable[[ctypes.Array[ctypes.c_char]], int]) -> None:

@@ -84,7 +84,8 @@ typedef struct nextn_tensor {
 typedef struct nextn_executor {
     size_t struct_size;
     void *user; /* first argument of every call */
-    /* First and once. The memory lasts as long as the session; state and inputs start as they are now. */
+    /* First and once. The memory lasts as long as the session. State and inputs are zero; what the host then
+     * writes into them comes through `write`. */
     bool (*attach)(void *user, const nextn_tensor *tensors, size_t count);
     /* The graph will be launched: compile, capture, warm up. State must be afterwards as it was before. */
     bool (*load)(void *user, const char *graph);

@@ -172,12 +172,16 @@ Status AotiBackend::attach(const TensorTable &tensors) {
     return {};
 }
 
-Result<Graph *> AotiBackend::load(const GraphInfo &info, const std::string &path) {
-    Result<std::unique_ptr<AotiGraph>> graph = AotiGraph::open(info, path, torch_);
-    NEXTN_RETURN_IF_ERROR(graph);
-    graphs_.push_back(std::move(*graph));
-    NEXTN_RETURN_IF_ERROR(bind(graphs_.back().get()));
-    return static_cast<Graph *>(graphs_.back().get());
+Result<std::vector<Graph *>> AotiBackend::load(const std::vector<GraphFile> &files) {
+    std::vector<Graph *> loaded;
+    for (const GraphFile &file : files) {
+        Result<std::unique_ptr<AotiGraph>> graph = AotiGraph::open(*file.info, file.path, torch_);
+        NEXTN_RETURN_IF_ERROR(graph);
+        graphs_.push_back(std::move(*graph));
+        NEXTN_RETURN_IF_ERROR(bind(graphs_.back().get()));
+        loaded.push_back(graphs_.back().get());
+    }
+    return loaded;
 }
 
 Status AotiBackend::bind(AotiGraph *graph) {

@@ -20,7 +20,7 @@ class AotiBackend : public Backend {
     ~AotiBackend() override;
 
     Status attach(const TensorTable &tensors) override;
-    Result<Graph *> load(const GraphInfo &info, const std::string &path) override;
+    Result<std::vector<Graph *>> load(const std::vector<GraphFile> &files) override;
     // Graphs run in the host's own memory, to their end.
     Status write(const HostWrite &) override { return {}; }
     Status replay(Graph *graph) override;

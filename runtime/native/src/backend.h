@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "manifest.h"
 #include "status.h"
@@ -21,6 +22,12 @@ struct HostWrite {
     size_t bytes;
 };
 
+/** A graph that a session will launch. */
+struct GraphFile {
+    const GraphInfo *info;
+    std::string path;
+};
+
 /** A graph a backend has loaded; valid as long as the backend. */
 class Graph {
   public:
@@ -32,12 +39,11 @@ class Backend {
   public:
     virtual ~Backend() = default;
 
-    /** Takes over the session's memory, which outlives the backend; what it holds now is where state starts.
+    /** Takes over the session's memory, which outlives the backend. What is not zero in it comes as a write.
      */
     virtual Status attach(const TensorTable &tensors) = 0;
-    /** Loads a graph and binds its tensors, if it reads what the manifest declares for it and nothing else.
-     */
-    virtual Result<Graph *> load(const GraphInfo &info, const std::string &path) = 0;
+    /** Loads graphs, once and all, if they read what the manifest declares for them and nothing else. */
+    virtual Result<std::vector<Graph *>> load(const std::vector<GraphFile> &files) = 0;
     /** Makes the graphs launched from here on see what the host wrote. */
     virtual Status write(const HostWrite &change) = 0;
     /** Launches the graph on what its state and inputs hold; on return it may still be running. */

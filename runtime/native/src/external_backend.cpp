@@ -35,11 +35,15 @@ Status ExternalBackend::attach(const TensorTable &tensors) {
     return runtime_error("the executor could not take the session's memory");
 }
 
-Result<Graph *> ExternalBackend::load(const GraphInfo &info, const std::string &) {
-    auto graph = std::make_unique<NamedGraph>(info.key());
-    if (!executor_.load(executor_.user, graph->key.c_str())) return failed("load a graph", graph->key);
-    graphs_.push_back(std::move(graph));
-    return static_cast<Graph *>(graphs_.back().get());
+Result<std::vector<Graph *>> ExternalBackend::load(const std::vector<GraphFile> &files) {
+    std::vector<Graph *> loaded;
+    for (const GraphFile &file : files) {
+        graphs_.push_back(std::make_unique<NamedGraph>(file.info->key()));
+        const std::string &key = graphs_.back()->key;
+        if (!executor_.load(executor_.user, key.c_str())) return failed("load a graph", key);
+        loaded.push_back(graphs_.back().get());
+    }
+    return loaded;
 }
 
 Status ExternalBackend::write(const HostWrite &change) {

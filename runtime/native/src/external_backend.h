@@ -16,7 +16,7 @@ class ExternalBackend : public Backend {
     static Result<std::unique_ptr<Backend>> create(const nextn_executor &executor);
 
     Status attach(const TensorTable &tensors) override;
-    Result<Graph *> load(const GraphInfo &info, const std::string &path) override;
+    Result<std::vector<Graph *>> load(const std::vector<GraphFile> &files) override;
     Status write(const HostWrite &change) override;
     Status replay(Graph *graph) override;
     Status sync() override;

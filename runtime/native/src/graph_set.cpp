@@ -18,43 +18,47 @@ Result<GraphSet> GraphSet::load(const Model &model, std::unique_ptr<Backend> bac
     set.memory_ = memory;
     set.backend_ = std::move(backend);
     NEXTN_RETURN_IF_ERROR(set.backend_->attach(memory->tensors()));
-    NEXTN_RETURN_IF_ERROR(set.load_one(model, "prefill", 1, &set.prefill_));
-    if (mode != RoundMode::plain) NEXTN_RETURN_IF_ERROR(set.load_one(model, "seed", 1, &set.seed_));
     for (const int64_t batch : model.manifest().batch_sizes) {
-        NEXTN_RETURN_IF_ERROR(set.load_round(model, batch));
+        set.rounds_.emplace_back().batch = batch;
         if (batch >= max_live) break;
     }
+    NEXTN_RETURN_IF_ERROR(set.load_wanted(model));
     return set;
 }
 
-Status GraphSet::load_one(const Model &model, const char *name, int64_t batch, Graph **graph) {
-    const GraphInfo *info = model.manifest().find_graph(name, batch);
-    if (info == nullptr) {
-        return artifact_error("missing graph")
-            .file(model.manifest().path)
-            .key("graphs")
-            .expected(concat(name, ".b", batch))
-            .found("none");
+std::vector<GraphSet::Wanted> GraphSet::wanted() {
+    std::vector<Wanted> list = {{"prefill", 1, &prefill_}};
+    if (mode_ != RoundMode::plain) list.push_back({"seed", 1, &seed_});
+    for (RoundGraphs &graphs : rounds_) {
+        if (mode_ != RoundMode::phases) {
+            list.push_back({mode_ == RoundMode::fused ? "round" : "decode", graphs.batch, &graphs.whole});
+            continue;
+        }
+        list.push_back({"verify", graphs.batch, &graphs.verify});
+        list.push_back({"accept", graphs.batch, &graphs.accept});
+        list.push_back({"draft_extend", graphs.batch, &graphs.extend});
+        if (num_steps_ > 1) list.push_back({"draft_step", graphs.batch, &graphs.step});
     }
-    const Result<Graph *> loaded = backend_->load(*info, model.graph_path(*info));
-    NEXTN_RETURN_IF_ERROR(loaded);
-    *graph = *loaded;
-    return {};
+    return list;
 }
 
-Status GraphSet::load_round(const Model &model, int64_t batch) {
-    RoundGraphs graphs;
-    graphs.batch = batch;
-    if (mode_ == RoundMode::phases) {
-        NEXTN_RETURN_IF_ERROR(load_one(model, "verify", batch, &graphs.verify));
-        NEXTN_RETURN_IF_ERROR(load_one(model, "accept", batch, &graphs.accept));
-        NEXTN_RETURN_IF_ERROR(load_one(model, "draft_extend", batch, &graphs.extend));
-        if (num_steps_ > 1) NEXTN_RETURN_IF_ERROR(load_one(model, "draft_step", batch, &graphs.step));
-    } else {
-        const char *name = mode_ == RoundMode::fused ? "round" : "decode";
-        NEXTN_RETURN_IF_ERROR(load_one(model, name, batch, &graphs.whole));
+Status GraphSet::load_wanted(const Model &model) {
+    const std::vector<Wanted> list = wanted();
+    std::vector<GraphFile> files;
+    for (const Wanted &graph : list) {
+        const GraphInfo *info = model.manifest().find_graph(graph.name, graph.batch);
+        if (info == nullptr) {
+            return artifact_error("missing graph")
+                .file(model.manifest().path)
+                .key("graphs")
+                .expected(concat(graph.name, ".b", graph.batch))
+                .found("none");
+        }
+        files.push_back({info, model.graph_path(*info)});
     }
-    rounds_.push_back(graphs);
+    const Result<std::vector<Graph *>> loaded = backend_->load(files);
+    NEXTN_RETURN_IF_ERROR(loaded);
+    for (size_t i = 0; i < list.size(); ++i) *list[i].graph = (*loaded)[i];
     return {};
 }
 
@@ -65,10 +69,21 @@ int64_t GraphSet::batch_for(size_t live) const {
     return place == rounds_.end() ? rounds_.back().batch : place->batch;
 }
 
-Status GraphSet::launch(Graph *graph, Wait wait, nextn_metrics *metrics, float *microseconds) {
-    const Clock::time_point start = Clock::now();
+Status GraphSet::tell_changes() {
     for (const HostWrite &change : memory_->changes()) NEXTN_RETURN_IF_ERROR(backend_->write(change));
     memory_->forget_changes();
+    return {};
+}
+
+Status GraphSet::read(const std::string &state) {
+    // A device's copy without what the host wrote would overwrite it.
+    NEXTN_RETURN_IF_ERROR(tell_changes());
+    return backend_->read(state);
+}
+
+Status GraphSet::launch(Graph *graph, Wait wait, nextn_metrics *metrics, float *microseconds) {
+    const Clock::time_point start = Clock::now();
+    NEXTN_RETURN_IF_ERROR(tell_changes());
     NEXTN_RETURN_IF_ERROR(backend_->replay(graph));
     NEXTN_RETURN_IF_ERROR(wait == Wait::results ? backend_->read(result_block) : backend_->sync());
     *microseconds += std::chrono::duration<float, std::micro>(Clock::now() - start).count();

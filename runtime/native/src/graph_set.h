@@ -30,7 +30,7 @@ class GraphSet {
     /** After a round the result block is current. */
     Status round(int64_t batch, nextn_metrics *metrics, nextn_round_times *times);
     /** Makes the memory of a state buffer current. */
-    Status read(const std::string &state) { return backend_->read(state); }
+    Status read(const std::string &state);
 
   private:
     struct RoundGraphs {
@@ -45,8 +45,16 @@ class GraphSet {
     /** What a launch is waited for with. */
     enum class Wait { finished, results };
 
-    Status load_one(const Model &model, const char *name, int64_t batch, Graph **graph);
-    Status load_round(const Model &model, int64_t batch);
+    /** A graph to load, and where it is wanted. */
+    struct Wanted {
+        const char *name;
+        int64_t batch;
+        Graph **graph;
+    };
+
+    std::vector<Wanted> wanted();
+    Status load_wanted(const Model &model);
+    Status tell_changes();
     Status launch(Graph *graph, Wait wait, nextn_metrics *metrics, float *microseconds);
     Status launch_phases(const RoundGraphs &graphs, nextn_metrics *metrics, nextn_round_times *times);
 

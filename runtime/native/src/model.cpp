@@ -3,6 +3,7 @@
 #include <climits>
 #include <cstdlib>
 
+#include "acl_backend.h"
 #include "aoti_backend.h"
 #include "cpu_features.h"
 #include "external_backend.h"
@@ -111,7 +112,11 @@ Result<std::unique_ptr<Backend>> Model::make_backend(const nextn_executor *execu
                 .key("target.emit")
                 .expected("om")
                 .found("air");
-        case Emit::om:
+        case Emit::om: {
+            Result<std::shared_ptr<const AclDevice>> opened = device();
+            NEXTN_RETURN_IF_ERROR(opened);
+            return std::unique_ptr<Backend>(new AclBackend(std::move(*opened)));
+        }
         case Emit::pt2:
         case Emit::onnx:
             break;
@@ -121,6 +126,16 @@ Result<std::unique_ptr<Backend>> Model::make_backend(const nextn_executor *execu
         .key("session_params.executor")
         .expected("an executor")
         .found("NULL");
+}
+
+Result<std::shared_ptr<const AclDevice>> Model::device() const {
+    const std::lock_guard<std::mutex> lock(device_.mutex);
+    if (device_.device == nullptr) {
+        Result<std::shared_ptr<const AclDevice>> opened = AclDevice::open(manifest_, weights_);
+        NEXTN_RETURN_IF_ERROR(opened);
+        device_.device = std::move(*opened);
+    }
+    return device_.device;
 }
 
 int64_t Model::state_bytes() const {

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 
+#include "acl_device.h"
 #include "backend.h"
 #include "manifest.h"
 #include "safetensors_file.h"
@@ -30,17 +32,25 @@ class Model {
     int64_t state_bytes() const;
 
   private:
+    /** Shared by sessions, and opened when the first of them needs it. */
+    struct LazyDevice {
+        std::mutex mutex;
+        std::shared_ptr<const AclDevice> device;
+    };
+
     Model() = default;
     Status check(const Options &options);
     Status check_isa() const;
     Status check_graph_file(const GraphInfo &graph) const;
     Status check_weight_tensors() const;
     Status load_torch(const std::string &torch_library);
+    Result<std::shared_ptr<const AclDevice>> device() const;
 
     std::string directory_;
     Manifest manifest_;
     SafetensorsFile weights_;
     TorchApi torch_{};
+    mutable LazyDevice device_;
 };
 
 }  // namespace nextn

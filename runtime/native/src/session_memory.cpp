@@ -7,8 +7,8 @@
 namespace nextn {
 namespace {
 
-/** Between two launches: a control row, three prompt inputs, one input of slots. */
-constexpr size_t most_changes = 5;
+/** Before a launch: two control rows at first, three prompt inputs, one input of slots. */
+constexpr size_t most_changes = 6;
 
 }  // namespace
 
@@ -29,6 +29,7 @@ Result<std::unique_ptr<SessionMemory>> SessionMemory::create(const Model &model)
     memory->values_.reserve(static_cast<size_t>(std::max(manifest.prefill_chunk, manifest.slots)));
     memory->changes_.reserve(most_changes);
     memory->clear_control(memory->scratch_slot_)[control::finished.offset] = 1;
+    memory->note_control(memory->scratch_slot_);
     return memory;
 }
 
@@ -75,6 +76,10 @@ void SessionMemory::write_control(int64_t slot, const Request &request) {
     row[control::temperature.offset] = request.temperature;
     row[control::prompt_length.offset] = static_cast<int64_t>(request.prompt.size());
     std::copy(request.eos_token_ids.begin(), request.eos_token_ids.end(), row + control::eos.offset);
+    note_control(slot);
+}
+
+void SessionMemory::note_control(int64_t slot) {
     constexpr size_t row_bytes = control::width * sizeof(int64_t);
     changes_.push_back({control_.name, static_cast<size_t>(slot) * row_bytes, row_bytes});
 }

@@ -49,6 +49,7 @@ class SessionMemory {
     Status allocate(const Model &model);
     HostBuffer host_buffer(const std::string &name) const;
     int64_t *clear_control(int64_t slot);
+    void note_control(int64_t slot);
     void write_input(const HostBuffer &input, const int64_t *values, size_t count);
 
     StateArena arena_;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -56,6 +56,27 @@ class _RawRecord(ctypes.Structure):
     ]
 
 
+class _Buffer(ctypes.Structure):
+    """`fake_cann_buffer` of runtime/model_executor.h."""
+
+    _fields_ = [("place", ctypes.c_void_p), ("bytes", ctypes.c_uint64)]
+
+
+_ModelExecutor = ctypes.CFUNCTYPE(
+    ctypes.c_int32,
+    *(ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(_Buffer), ctypes.c_size_t),
+    *(ctypes.POINTER(_Buffer), ctypes.c_size_t),
+)
+
+ModelRun = Callable[[str, list[memoryview], list[memoryview]], None]
+
+
+def _views(buffers: Any, count: int) -> list[memoryview]:
+    return [
+        memoryview((ctypes.c_ubyte * one.bytes).from_address(one.place)).cast("B") for one in buffers[:count]
+    ]
+
+
 @dataclass(frozen=True)
 class Live:
     """What was given out and not given back yet."""
@@ -67,6 +88,9 @@ class Live:
     models: int
     model_objects: int
     """Data buffers, datasets and descriptions."""
+    contexts: int
+    """Those that were made explicitly."""
+    captured_graphs: int
 
 
 class FakeCann:
@@ -91,8 +115,47 @@ class FakeCann:
         return records
 
     def live(self) -> Live:
-        names = ("bytes", "allocations", "streams", "events", "models", "model_objects")
+        names = ("bytes", "allocations", "streams", "events", "models", "model_objects", "contexts")
+        names += ("captured_graphs",)
         return Live(*(self._count(f"fake_cann_live_{name}") for name in names))
+
+    @contextmanager
+    def failing(self, function: str, nth: int = 1) -> Iterator[Callable[[], bool]]:
+        """The `nth` call of a function fails; gives a function that says whether it has.
+
+        Only the functions that a native host calls can: those with `is_to_fail` in runtime/.
+        """
+        self.library.fake_cann_fail(function.encode(), nth)
+        try:
+            yield lambda: bool(self.library.fake_cann_has_failed())
+        finally:
+            self.library.fake_cann_fail(None, 0)
+
+    @contextmanager
+    def running_models(self, run: ModelRun) -> Iterator[None]:
+        """`run(path, inputs, outputs)` computes each offline model that is executed, on its memory.
+
+        Exceptions do not cross C: the first is raised when this ends.
+        """
+        failures: list[BaseException] = []
+
+        def guarded(_user: int | None, path: bytes, *sides: Any) -> int:
+            inputs, num_inputs, outputs, num_outputs = sides
+            try:
+                run(path.decode(), _views(inputs, num_inputs), _views(outputs, num_outputs))
+            except BaseException as error:
+                failures.append(error)
+                return 1
+            return 0
+
+        executor = _ModelExecutor(guarded)
+        self.library.fake_cann_set_model_executor(executor, None)
+        try:
+            yield
+        finally:
+            self.library.fake_cann_set_model_executor(None, None)
+            if failures:
+                raise failures[0]
 
     @contextmanager
     def strict(self, on: bool = True) -> Iterator[None]:

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "contexts.h"
 #include "handles.h"
 #include "settings.h"
 
@@ -40,6 +41,12 @@ aclError replay(const Capture &capture) {
 int32_t id_of(aclrtStream stream) {
     const Stream *found = handles<Stream>().find(stream);
     return found == nullptr ? 0 : found->id;
+}
+
+/** Whether the stream was made in another context than the calling thread's. */
+bool is_foreign(aclrtStream stream) {
+    const Stream *found = handles<Stream>().find(stream);
+    return found != nullptr && found->context != current_context();
 }
 
 /** Logs what is no task of its own, such as the bounds of a task group. */
@@ -79,7 +86,9 @@ aclError submit(aclrtStream stream, Entry entry, const Work &work) {
     const std::shared_ptr<Capture> capture = capture_of(stream);
     entry.stream = id_of(stream);
     entry.captured = capture != nullptr;
-    if (capture != nullptr) {
+    if (is_foreign(stream)) {
+        entry.error = ACL_ERROR_RT_STREAM_CONTEXT;
+    } else if (capture != nullptr) {
         const std::lock_guard<std::mutex> lock(capture_mutex());
         capture->tasks.push_back(work);
     } else if (work) {
@@ -94,7 +103,9 @@ aclError wait_for_device(aclrtStream stream, Entry entry, const std::function<ac
     entry.stream = id_of(stream);
     entry.blocking = true;
     entry.captured = capture_of(stream) != nullptr || disturbs_a_capture();
-    if (entry.captured && is_strict()) {
+    if (is_foreign(stream)) {
+        entry.error = ACL_ERROR_RT_STREAM_CONTEXT;
+    } else if (entry.captured && is_strict()) {
         entry.error = ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT;
     } else if (work) {
         entry.error = work(&entry);
@@ -107,6 +118,10 @@ aclError wait_for_device(aclrtStream stream, Entry entry, const std::function<ac
 }  // namespace fake_cann
 
 using namespace fake_cann;
+
+extern "C" uint64_t fake_cann_live_captured_graphs() {
+    return handles<CapturedGraph>().size();
+}
 
 aclError aclmdlRICaptureBegin(aclrtStream stream, aclmdlRICaptureMode mode) {
     Stream *found = handles<Stream>().find(stream);

@@ -31,6 +31,7 @@ struct Capture {
 struct Stream {
     int32_t id = 0;
     std::shared_ptr<Capture> capture;
+    aclrtContext context = nullptr;
 };
 
 struct Event {

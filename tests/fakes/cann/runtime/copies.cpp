@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "capture.h"
+#include "faults.h"
 #include "memory.h"
 
 using namespace fake_cann;
@@ -61,6 +62,7 @@ Entry entry_of(const char *kind, const char *name, const char *detail, size_t by
 }  // namespace
 
 aclError aclrtMemcpy(void *target, size_t room, const void *source, size_t bytes, aclrtMemcpyKind kind) {
+    if (is_to_fail(__func__)) return injected_fault;
     const Ends ends = ends_of(kind, target, source);
     return wait_for_device(nullptr, entry_of("copy", ends.name, "sync", bytes),
                            [&](Entry *) { return move_bytes(target, room, source, bytes, ends); });
@@ -68,6 +70,7 @@ aclError aclrtMemcpy(void *target, size_t room, const void *source, size_t bytes
 
 aclError aclrtMemcpyAsync(void *target, size_t room, const void *source, size_t bytes, aclrtMemcpyKind kind,
                           aclrtStream stream) {
+    if (is_to_fail(__func__)) return injected_fault;
     const Ends ends = ends_of(kind, target, source);
     return submit(stream, entry_of("copy", ends.name, "async", bytes),
                   [=] { return move_bytes(target, room, source, bytes, ends); });
@@ -79,6 +82,7 @@ aclError aclrtMemcpyAsyncWithCondition(void *target, size_t room, const void *so
 }
 
 aclError aclrtMemset(void *target, size_t room, int32_t value, size_t bytes) {
+    if (is_to_fail(__func__)) return injected_fault;
     return wait_for_device(nullptr, entry_of("fill", "device", "sync", bytes),
                            [&](Entry *) { return fill_bytes(target, room, value, bytes); });
 }

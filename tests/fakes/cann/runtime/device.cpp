@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "faults.h"
 #include "settings.h"
 
 namespace {
@@ -19,7 +20,12 @@ thread_local int32_t current_device = 0;
 }  // namespace
 
 aclError aclInit(const char *) {
+    if (fake_cann::is_to_fail(__func__)) return fake_cann::injected_fault;
     return initialized.exchange(true) ? ACL_ERROR_REPEAT_INITIALIZE : ACL_SUCCESS;
+}
+
+extern "C" int32_t fake_cann_is_initialized() {
+    return initialized;
 }
 
 aclError aclFinalize() {
@@ -44,13 +50,6 @@ aclError aclrtGetDevice(int32_t *device) {
     return ACL_SUCCESS;
 }
 
-aclError aclrtGetCurrentContext(aclrtContext *context) {
-    // torch_npu only passes it on and compares it.
-    static char identity;
-    *context = &identity;
-    return ACL_SUCCESS;
-}
-
 aclError aclrtGetPrimaryCtxState(int32_t, uint32_t *flags, int32_t *active) {
     if (flags != nullptr) *flags = 0;
     *active = 1;
@@ -63,7 +62,7 @@ const char *aclrtGetSocName() {
 
 // Null means no message: torch_npu then prints the code alone.
 const char *aclGetRecentErrMsg() {
-    return nullptr;
+    return fake_cann::fault_text();
 }
 
 aclError aclrtGetDeviceInfo(uint32_t, aclrtDevAttr, int64_t *value) {

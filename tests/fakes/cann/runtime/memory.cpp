@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "capture.h"
+#include "faults.h"
 #include "log.h"
 #include "settings.h"
 
@@ -108,6 +109,7 @@ uint64_t fake_cann_live_allocations() {
 }
 
 aclError aclrtMalloc(void **place, size_t bytes, aclrtMemMallocPolicy) {
+    if (fake_cann::is_to_fail(__func__)) return fake_cann::injected_fault;
     return device_memory().allocate(place, bytes, fake_cann::device_bytes());
 }
 
@@ -128,6 +130,7 @@ aclError aclrtFreeWithDevSync(void *place) {
 }
 
 aclError aclrtMallocHost(void **place, size_t bytes) {
+    if (fake_cann::is_to_fail(__func__)) return fake_cann::injected_fault;
     return pinned_memory().allocate(place, bytes, fake_cann::unlimited);
 }
 

@@ -1,5 +1,6 @@
 #include "offline_data.h"
 
+#include "faults.h"
 #include "handles.h"
 
 using namespace fake_cann;
@@ -35,6 +36,7 @@ extern "C" uint64_t fake_cann_live_model_objects() {
 }
 
 aclDataBuffer *aclCreateDataBuffer(void *place, size_t bytes) {
+    if (is_to_fail(__func__)) return nullptr;
     return reinterpret_cast<aclDataBuffer *>(handles<DataBuffer>().make({place, bytes}));
 }
 
@@ -61,6 +63,7 @@ uint32_t aclGetDataBufferSize(const aclDataBuffer *buffer) {
 }
 
 aclmdlDataset *aclmdlCreateDataset() {
+    if (is_to_fail(__func__)) return nullptr;
     return reinterpret_cast<aclmdlDataset *>(handles<Dataset>().make({}));
 }
 
@@ -70,6 +73,7 @@ aclError aclmdlDestroyDataset(const aclmdlDataset *dataset) {
 }
 
 aclError aclmdlAddDatasetBuffer(aclmdlDataset *dataset, aclDataBuffer *buffer) {
+    if (is_to_fail(__func__)) return injected_fault;
     Dataset *found = find(dataset);
     if (found == nullptr || find(buffer) == nullptr) return ACL_ERROR_INVALID_PARAM;
     found->buffers.push_back(buffer);
@@ -87,6 +91,7 @@ aclDataBuffer *aclmdlGetDatasetBuffer(const aclmdlDataset *dataset, size_t index
 }
 
 aclmdlDesc *aclmdlCreateDesc() {
+    if (is_to_fail(__func__)) return nullptr;
     return reinterpret_cast<aclmdlDesc *>(handles<Description>().make({}));
 }
 

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "capture.h"
+#include "contexts.h"
+#include "faults.h"
 #include "memory.h"
 
 namespace fake_cann {
@@ -29,14 +31,12 @@ LoadedModels &loaded() {
  */
 aclError read_model(const char *path, OfflineModel *model) {
     constexpr size_t unit = 512;
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return ACL_ERROR_GE_EXEC_MODEL_PATH_INVALID;
-    const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+    const aclError error = read_model_file(path, &model->definition);
+    if (error != ACL_SUCCESS) return error;
     model->path = path;
-    model->definition = read_model_def(bytes);
-    if (!model->definition.has_outputs) return ACL_ERROR_GE_PARAM_INVALID;
+    model->context = current_context();
     model->work_bytes = (model->definition.num_ops + 1) * unit;
-    model->weight_bytes = (bytes.size() + unit - 1) / unit * unit;
+    model->weight_bytes = (model->definition.file_bytes + unit - 1) / unit * unit;
     return ACL_SUCCESS;
 }
 
@@ -60,6 +60,15 @@ aclError allocate_owned(OfflineModel *model, size_t bytes, void **place) {
 
 }  // namespace
 
+aclError read_model_file(const char *path, ModelDef *definition) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) return ACL_ERROR_GE_EXEC_MODEL_PATH_INVALID;
+    const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+    *definition = read_model_def(bytes);
+    definition->file_bytes = bytes.size();
+    return definition->has_outputs ? ACL_SUCCESS : ACL_ERROR_GE_PARAM_INVALID;
+}
+
 std::shared_ptr<const OfflineModel> offline_model(uint32_t id) {
     const std::lock_guard<std::mutex> lock(loaded().mutex);
     const auto found = loaded().by_id.find(id);
@@ -76,6 +85,7 @@ extern "C" uint64_t fake_cann_live_models() {
 }
 
 aclError aclmdlQuerySize(const char *path, size_t *work_bytes, size_t *weight_bytes) {
+    if (is_to_fail(__func__)) return injected_fault;
     OfflineModel model;
     const aclError error = read_model(path, &model);
     *work_bytes = model.work_bytes;
@@ -85,6 +95,7 @@ aclError aclmdlQuerySize(const char *path, size_t *work_bytes, size_t *weight_by
 
 aclError aclmdlLoadFromFileWithMem(const char *path, uint32_t *id, void *work, size_t work_bytes,
                                    void *weights, size_t weight_bytes) {
+    if (is_to_fail(__func__)) return injected_fault;
     OfflineModel model;
     const aclError error = read_model(path, &model);
     if (error != ACL_SUCCESS) return error;
@@ -116,6 +127,7 @@ aclError aclmdlLoadFromFile(const char *path, uint32_t *id) {
 aclError aclmdlUnload(uint32_t id) {
     const std::shared_ptr<const OfflineModel> model = offline_model(id);
     if (model == nullptr) return ACL_ERROR_GE_EXEC_MODEL_ID_INVALID;
+    if (model->context != current_context()) return ACL_ERROR_RT_CONTEXT_NULL;
     {
         const std::lock_guard<std::mutex> lock(loaded().mutex);
         loaded().by_id.erase(id);

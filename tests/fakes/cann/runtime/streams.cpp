@@ -4,6 +4,8 @@
 #include <atomic>
 
 #include "capture.h"
+#include "contexts.h"
+#include "faults.h"
 #include "handles.h"
 
 using namespace fake_cann;
@@ -29,8 +31,9 @@ extern "C" uint64_t fake_cann_live_events() {
 }
 
 aclError aclrtCreateStream(aclrtStream *stream) {
+    if (is_to_fail(__func__)) return injected_fault;
     static std::atomic<int32_t> next{1};
-    *stream = handles<Stream>().make({next++, nullptr});
+    *stream = handles<Stream>().make({next++, nullptr, current_context()});
     return ACL_SUCCESS;
 }
 
@@ -58,6 +61,7 @@ aclError aclrtStreamQuery(aclrtStream, aclrtStreamStatus *status) {
 }
 
 aclError aclrtSynchronizeStream(aclrtStream stream) {
+    if (is_to_fail(__func__)) return injected_fault;
     return wait_for_device(stream, {"sync", "stream"});
 }
 

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "acl_library.h"
+#include "acl_memory.h"
+#include "backend.h"
+#include "status.h"
+
+namespace nextn {
+
+/** A place in device memory. */
+struct DeviceBuffer {
+    uint8_t *place = nullptr;
+    size_t bytes = 0;
+};
+
+/** One `.om` file, loaded and bound: a replay has nothing left to build. Calls need a current context. */
+class AclGraph : public Graph {
+  public:
+    /** What a graph of this file needs: memory it may share with others that never run beside it, and its
+     * own. */
+    struct Needs {
+        size_t work_bytes = 0;
+        size_t weight_bytes = 0;
+    };
+    static Result<Needs> query(const AclLibrary &acl, const std::string &path);
+
+    /** Refuses a file whose inputs are not the graph's tensors, by index, or that returns more than one
+     * block. */
+    static Result<std::unique_ptr<AclGraph>> load(const AclLibrary &acl, const GraphFile &file,
+                                                  const Needs &needs, const DeviceBuffer &work);
+
+    /** `inputs` are the graph's tensors in their order; the graph writes its block of rows to `output`. */
+    Status bind(const std::vector<DeviceBuffer> &inputs, const DeviceBuffer &output);
+    Status launch(void *stream) const;
+
+  private:
+    /** A dataset and the buffers in it, which it does not own. */
+    struct Dataset {
+        std::vector<AclHandle<const aclDataBuffer *>> buffers;
+        AclHandle<const aclmdlDataset *> handle;
+        aclmdlDataset *get() const { return const_cast<aclmdlDataset *>(handle.get()); }
+    };
+
+    AclGraph(const AclLibrary &acl, const GraphFile &file) : acl_(acl), key_(file.info->key()) {}
+    Status check_interface(const GraphFile &file) const;
+    Result<Dataset> make_dataset(const std::vector<DeviceBuffer> &buffers) const;
+
+    const AclLibrary &acl_;
+    const std::string key_;
+    AclArena weights_; /**< constants inside the file */
+    AclHandle<uint32_t> model_;
+    AclHandle<aclmdlDesc *> description_;
+    Dataset inputs_;
+    Dataset outputs_;
+};
+
+}  // namespace nextn
