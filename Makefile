@@ -44,7 +44,8 @@ test-npu-full: $(NPU_VENV)/nextn $(NPU_VENV)/npu
 
 bench: $(VENV)/nextn $(VENV)/test
 	$(BIN)/nextn-compile demo -o build/demo --force
-	$(BIN)/python benchmarks/demo.py build/demo
+	$(BIN)/nextn-compile demo -o build/demo-onnx --emit onnx --force
+	$(BIN)/python benchmarks/demo.py build/demo --onnx build/demo-onnx
 
 lint: $(VENV)/nextn $(VENV)/test $(VENV)/lint
 	$(BIN)/ruff check .

@@ -1,7 +1,8 @@
 """Speed of the compiled demo beside its peers, in one run: `python benchmarks/demo.py ARTIFACT [--json F]`.
 
-Contenders take turns on every prompt, so that a slow minute of the machine meets all of them; figures are
-medians over prompts. Needs the `test` extra for Hugging Face.
+With `--onnx ARTIFACT`, compiled with `--emit onnx`, ONNX Runtime joins. Contenders take turns on every
+prompt, so that a slow minute of the machine meets all of them; figures are medians over prompts. Needs the
+`test` extra for Hugging Face and ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ def acceptance(artifact: Path, prompts: Sequence[Sequence[int]]) -> dict[str, An
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("artifact", type=Path)
+    parser.add_argument("--onnx", type=Path)
     parser.add_argument("--prompts", type=int, default=10)
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--json", type=Path)
@@ -105,6 +107,11 @@ def main() -> None:
         "exported k=0": exported(0, longest),
         "Hugging Face generate": hugging_face(),
     }
+    rounds = {"round": arguments.artifact}
+    if arguments.onnx:
+        contenders["ONNX Runtime k=3"] = native(arguments.onnx, speculation=True)
+        contenders["ONNX Runtime k=0"] = native(arguments.onnx, speculation=False)
+        rounds["round_onnx"] = arguments.onnx
     for contender in contenders.values():
         contender(prompts[0], 8)
     report = {
@@ -113,7 +120,7 @@ def main() -> None:
         "prompts": len(prompts),
         "new_tokens": arguments.new_tokens,
         "speed": compare(contenders, prompts, arguments.new_tokens),
-        "round": round_times(arguments.artifact, prompts),
+        **{name: round_times(artifact, prompts) for name, artifact in rounds.items()},
         "acceptance": acceptance(arguments.artifact, held_out_prompts(50)),
     }
     text = json.dumps(report, indent=2)

@@ -47,7 +47,12 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--weights-as",
         choices=("stored", "bfloat16", "float32"),
-        help="how matrices are kept in the artifact (default: as the compute dtype)",
+        help="how matrices are kept in the artifact (default: as the compute dtype); stored: int8 stays int8",
+    )
+    group.add_argument(
+        "--npu-custom-ops",
+        metavar="NAME,NAME",
+        help="GE operators beside torch_npu's own that graphs may call (default: none)",
     )
     group.add_argument("--opset", type=int, metavar="N", help="ONNX operator set (default: 18)")
     group.add_argument("--import-om", metavar="DIR", help="collect .om files compiled elsewhere")

@@ -39,8 +39,12 @@ from nextn.runtime.contract.manifest import (
 )
 from nextn.runtime.contract.strict_json import decode
 from nextn.weights.aligned_file import take_back
+from nextn.weights.dequantise import Encoding
 from nextn.weights.pack import PackedFile, load_packed, pack_weights
 from nextn.weights.packed import packed_weights
+
+KEPT_CODES: tuple[Encoding, ...] = ("int8_row",)
+"""Of the ways that checkpoints store codes, those that graphs take."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,8 @@ class _Builder:
         self._worker_command = worker_command
         self._weights_file = inputs.lowering.weights_file
         self.num_compiled = 0
+        self._forms: dict[str, dict[str, None]] = {}
+        """The forms that each op took in some graph; a set that keeps its order."""
 
     def build(self) -> Manifest:
         weights = self._weights()
@@ -157,6 +163,7 @@ class _Builder:
             output,
             extra=derived_constants(config),
             progress=meter,
+            keep=KEPT_CODES if self._shape.int8_weights else (),
             finished=finished,
         )
         return kept
@@ -208,7 +215,15 @@ class _Builder:
                 finished=finished,
                 command=self._worker_command,
             )
+        for graph in self._plan.graphs:
+            for op, forms in records[graph.key].pop("forms", {}).items():
+                self._forms.setdefault(op, {}).update(dict.fromkeys(forms.split(", ")))
         return tuple(decode(GraphRecord, records[graph.key]) for graph in self._plan.graphs)
+
+    def _chosen_ops(self) -> dict[str, str]:
+        """An op that no graph has is none that could be fused: its form is the plain one."""
+        plain = dict.fromkeys(self._inputs.lowering.chosen_ops, "plain")
+        return plain | {op: ", ".join(forms) for op, forms in self._forms.items()}
 
     def _job(self, graph: PlannedGraph, file: Path) -> GraphJob:
         lowering = self._inputs.lowering
@@ -221,6 +236,7 @@ class _Builder:
             lowering.emit,
             self._partial.folder / self._weights_file,
             lowering.opset,
+            self._inputs.custom_ops,
         )
 
     def _tokenizer(self) -> tuple[FileRecord, ...]:
@@ -248,7 +264,7 @@ class _Builder:
             state=tuple(state_table(self._shape)),
             inputs=tuple(InputSpec(item.name, item.dtype, item.shape) for item in input_table(self._shape)),
             blocks=block_layouts(),
-            ops=inputs.ops,
+            ops=inputs.ops | self._chosen_ops(),
             graphs=graphs,
             weights=weights,
             golden=golden,

@@ -22,6 +22,11 @@ def _run(arguments: list[str]) -> int:
     from nextn.compile.arguments import build_parser
 
     parsed = build_parser().parse_args(arguments)
+    if parsed.import_om is not None:
+        from nextn.compile.npu.import_command import import_command
+
+        import_command(parsed)
+        return ExitCode.OK
     from nextn.compile.options import normalise
     from nextn.compile.progress import warn
 

@@ -24,8 +24,11 @@ from nextn.compile.trace_report import peak_memory, print_reports, trace_graphs
 from nextn.graphs.config import ModelConfig, read_model_config
 from nextn.graphs.phases import graph_keys
 from nextn.graphs.session_shape import SessionShape
+from nextn.runtime.contract.errors import UsageError
 from nextn.runtime.contract.interrupts import orderly
 from nextn.weights.checkpoint import Checkpoint
+from nextn.weights.pack_items import common_encoding
+from nextn.weights.packed import packed_weights
 from nextn.weights.stated_facts import check_expert_tables, stated_form_warning
 
 
@@ -46,6 +49,8 @@ def compile_command(
         return
     checkpoint, config = _source(options)
     shape = options.session_shape(config)
+    if options.stored_weights and checkpoint is not None:
+        shape = replace(shape, int8_weights=_int8_weights(checkpoint, shape))
     plan = _plan(shape, options)
     if options.dry_run or options.trace_only:
         _show_plan(plan, shape, checkpoint, options)
@@ -55,7 +60,9 @@ def compile_command(
     # seconds on a busy machine).
     torch.set_num_threads(1)
     toolchain = detect_toolchain(options.isa, options.lowering)
-    inputs = CompileInputs(checkpoint, shape, options.lowering, toolchain, command, options.soc)
+    inputs = CompileInputs(
+        checkpoint, shape, options.lowering, toolchain, command, options.soc, options.custom_ops
+    )
     try:
         with orderly():  # workers are ended, and what is finished is kept for the next run
             summary = build_artifact(
@@ -85,6 +92,20 @@ def _source(options: CompileOptions) -> tuple[Checkpoint | None, ModelConfig]:
     checkpoint.require_nextn(options.num_steps)
     check_expert_tables(checkpoint)
     return checkpoint, checkpoint.config
+
+
+def _int8_weights(checkpoint: Checkpoint, shape: SessionShape) -> tuple[str, ...]:
+    """The matrices that are int8 rows in the checkpoint, by the names graphs give them."""
+    packed = packed_weights(shape.config, shape.num_steps > 0)
+    names = tuple(weight.name for weight in packed if common_encoding(checkpoint, weight) == "int8_row")
+    if not names:
+        raise UsageError(
+            "--weights-as stored keeps int8 matrices, and this checkpoint has none",
+            file=checkpoint.folder,
+            expected="int8 with a scale per row",
+            found=checkpoint.layout.storage,
+        )
+    return names
 
 
 def _opened(options: CompileOptions) -> Checkpoint:

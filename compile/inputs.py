@@ -40,7 +40,8 @@ def checkpoint_folder(name: str) -> Path:
 class CompileInputs:
     """A checkpoint, the shapes it is compiled to, and what compiles it.
 
-    `command` is kept for the record; `soc` is the chip whose limits chose the graphs.
+    `command` is kept for the record; `soc` is the chip whose limits chose the graphs; `custom_ops` are
+    operators beside torch_npu's own that graphs may call.
     """
 
     checkpoint: Checkpoint
@@ -49,12 +50,13 @@ class CompileInputs:
     toolchain: Toolchain
     command: tuple[str, ...]
     soc: str | None = None
+    custom_ops: tuple[str, ...] = ()
 
     @property
     def identity(self) -> str:
         """Hash of everything that decides the graphs; the checkpoint's weights are not among it."""
         shape = asdict(self.shape) | {"config": self.shape.config.to_dict()}
-        described = [shape, asdict(self.toolchain), self.lowering.device, self.lowering.emit]
+        described = [shape, asdict(self.toolchain), self.lowering.device, self.lowering.emit, self.custom_ops]
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -78,7 +80,10 @@ class CompileInputs:
 
     @property
     def ops(self) -> dict[str, str]:
-        return dict(self.lowering.ops)
+        """Those that do not depend on the graphs."""
+        chosen = self.lowering.chosen_ops
+        fixed = {op: form for op, form in self.lowering.ops.items() if op not in chosen}
+        return fixed | ({"custom_ops": ",".join(self.custom_ops) or "none"} if chosen else {})
 
     @property
     def model(self) -> ModelRecord:
@@ -109,13 +114,17 @@ class CompileInputs:
         """Whether `manifest` was made from these very inputs. Reads the whole checkpoint if all else fits."""
         recorded = replace(manifest.producer, command=self.command)
         return (
-            (recorded, manifest.target, manifest.model, manifest.speculation, manifest.limits, manifest.ops)
-            == (self.producer, self.target, self.model, self.speculation, self.limits, self.ops)
+            (recorded, manifest.target, manifest.model, manifest.speculation, manifest.limits)
+            == (self.producer, self.target, self.model, self.speculation, self.limits)
+            and self.ops.items() <= manifest.ops.items()
             and manifest.tokenizer == self.tokenizer_records()
             and self._same_weights(manifest)
         )
 
     def _same_weights(self, manifest: Manifest) -> bool:
+        coded = {weight.name for weight in manifest.weights.tensors if weight.storage.layout == "int8_row"}
+        if coded != set(self.shape.int8_weights):
+            return False
         recorded = {source for weight in manifest.weights.tensors for source in weight.source}
         weights = packed_weights(self.shape.config, self.shape.num_steps > 0)
         names = [part.name for weight in weights for part in weight.parts]

@@ -26,6 +26,7 @@ class Lowering:
     """`ops` is the form of each op of the op layer, as the manifest records it; `dtype` is the default.
 
     `weights_file` is where an artifact keeps its weights; `opset` is for ONNX alone.
+    The ops in `chosen_ops` take a form in each graph, by its shapes.
     """
 
     device: Device
@@ -35,6 +36,7 @@ class Lowering:
     ops: Mapping[str, str]
     weights_file: str = WEIGHTS_FILE
     opset: int | None = None
+    chosen_ops: tuple[str, ...] = ()
 
     def graph_file(self, key: str) -> str:
         """A graph's file inside an artifact."""
@@ -56,6 +58,12 @@ CPU = Lowering(
 )
 """AOTInductor shared objects; native ops are kernels of libnextn_ops."""
 
+NPU_CHOSEN_OPS = (
+    *("linear", "expert_mlp", "doubly_stochastic", "unit_rms", "rms_norm", "rotate", "route_by_score"),
+    *("route_by_token", "clamped_swiglu", "hyper_pre", "hyper_post"),
+)
+"""Ops of which Ascend has fused forms."""
+
 NPU_AIR = Lowering(
     device="npu",
     emit="air",
@@ -64,6 +72,7 @@ NPU_AIR = Lowering(
     ops=MappingProxyType(
         dict.fromkeys((*_PLAIN_OPS, *map(_short, PLAIN_FORMS)), "plain") | {"write_rows": "scatter_nd_update"}
     ),
+    chosen_ops=NPU_CHOSEN_OPS,
 )
 """GE IR for CANN's offline compiler: `atc` turns each file into an `.om`."""
 

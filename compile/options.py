@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nextn.compile.lowering import DEFAULT_EMIT, DEFAULT_OPSET, LOWERINGS, NEWEST_OPSET, Lowering
+from nextn.compile.npu.forms.chosen import CUSTOM_OPS
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.blocks import MAX_STEPS
@@ -31,6 +32,8 @@ class CompileOptions:
     output: Path | None
     lowering: Lowering
     dtype: str
+    stored_weights: bool
+    custom_ops: tuple[str, ...]
     batch_sizes: tuple[int, ...]
     max_seq_len: int | None
     prefill_chunk: int
@@ -73,7 +76,7 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
     lowering = _lowering(arguments)
     _check_source(arguments)
     dtype = arguments.dtype or lowering.dtype
-    _check_weights_as(arguments.weights_as, dtype)
+    _check_weights_as(arguments, dtype, lowering)
     steps = _within("--speculative-num-steps", arguments.speculative_num_steps, 0, MAX_STEPS)
     if arguments.speculative_eagle_topk != 1:
         raise UsageError(
@@ -99,6 +102,8 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
         output=None if arguments.output is None else Path(arguments.output),
         lowering=lowering,
         dtype=dtype,
+        stored_weights=arguments.weights_as == "stored",
+        custom_ops=_custom_ops(arguments.npu_custom_ops, lowering),
         batch_sizes=_batch_sizes(arguments.batch_sizes),
         max_seq_len=_optional("--max-seq-len", arguments.max_seq_len, 2, 2**31 - 1),
         prefill_chunk=_within("--prefill-chunk", arguments.prefill_chunk, 1, 65536),
@@ -155,16 +160,20 @@ def _field(flag: str) -> str:
     return flag.removeprefix("--").replace("-", "_")
 
 
-def _check_weights_as(weights_as: str | None, dtype: str) -> None:
-    """The plain form of a graph dequantises, and computes in the dtype its matrices have."""
+def _check_weights_as(arguments: argparse.Namespace, dtype: str, lowering: Lowering) -> None:
+    """A graph computes in the dtype that its plain matrices have; codes need a lowering that takes them."""
+    weights_as = arguments.weights_as
     if weights_as == "stored":
-        raise UsageError(
-            "--weights-as stored keeps fp8, fp4 and int8 codes for kernels that take them, "
-            "and no graph of this build does",
-            expected=dtype,
-            found=weights_as,
-        )
-    if weights_as is not None and weights_as != dtype:
+        if not lowering.chosen_ops:
+            raise UsageError(
+                "--weights-as stored keeps int8 codes, for which --device npu --emit air has graphs; "
+                "other graphs have none for them, and weights are dequantised when they are packed",
+                expected=dtype,
+                found=weights_as,
+            )
+        if arguments.config_only is not None:
+            raise UsageError("--weights-as stored asks a checkpoint what is stored; --config-only has none")
+    elif weights_as is not None and weights_as != dtype:
         raise UsageError(
             "graphs compute in the dtype of their matrices: --dtype and --weights-as must agree",
             expected=dtype,
@@ -172,10 +181,23 @@ def _check_weights_as(weights_as: str | None, dtype: str) -> None:
         )
 
 
+def _custom_ops(text: str | None, lowering: Lowering) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    if not lowering.chosen_ops:
+        raise UsageError(
+            "--npu-custom-ops chooses forms of ops, which --device npu --emit air has",
+            found=f"--device {lowering.device} --emit {lowering.emit}",
+        )
+    names = () if text == "none" else tuple(sorted(set(text.split(","))))
+    for name in names:
+        if name not in CUSTOM_OPS:
+            raise UsageError("unknown --npu-custom-ops", expected=f"none|{','.join(CUSTOM_OPS)}", found=name)
+    return names
+
+
 def _lowering(arguments: argparse.Namespace) -> Lowering:
     """What `--device` and `--emit` choose. Raises UsageError for what this build does not implement."""
-    if arguments.import_om is not None:
-        raise UsageError("--import-om is not in this build")
     emit = arguments.emit or DEFAULT_EMIT[arguments.device]
     lowering = LOWERINGS.get((arguments.device, emit))
     if lowering is None:

@@ -101,7 +101,6 @@ def make_plan(
     Raises UsageError for an unknown chip, and for more graphs than it can hold.
     """
     state = state_table(shape)
-    with_nextn = shape.num_steps > 0
     capture, keys = None, graph_keys(shape)
     if lowering.emit == "pt2":
         capture, keys = plan_captures(shape, soc, None if soc is None else capture_limits(soc))
@@ -114,7 +113,7 @@ def make_plan(
         max_seq_len=shape.max_seq_len,
         prefill_chunk=shape.prefill_chunk,
         slots=shape.slots,
-        weight_bytes=sum(w.nbytes for w in declared_weights(shape.config, shape.dtype, with_nextn)),
+        weight_bytes=sum(w.nbytes for w in declared_weights(shape)),
         state_bytes_per_slot=sum(spec.nbytes(0) for spec in state),
         state_bytes=sum(spec.nbytes(shape.slots) for spec in state),
         input_bytes=sum(tensor.nbytes for tensor in input_table(shape)),

@@ -9,14 +9,13 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from nextn.graphs.config import ModelConfig
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.phases import build_graph, graph_rows
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State, input_table, state_table
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.contract.graph_spec import GraphSpec, TensorSpec
-from nextn.weights.packed import packed_weights
+from nextn.weights.packed import packed_weights, scales_name
 
 _KINDS = {"model": "weight", "state": "state or input"}
 
@@ -48,18 +47,23 @@ def trace(name: str, batch: int, model: Model, state: State, shape: SessionShape
 def declared_tensors(shape: SessionShape) -> dict[str, TensorSpec]:
     """Every tensor a graph of `shape` may bind, by manifest name."""
     state = [TensorSpec(s.name, "state", s.dtype, s.shape(shape.slots)) for s in state_table(shape)]
-    tensors = [*declared_weights(shape.config, shape.dtype, shape.num_steps > 0), *state, *input_table(shape)]
+    tensors = [*declared_weights(shape), *state, *input_table(shape)]
     table = {tensor.name: tensor for tensor in tensors}
     assert len(table) == len(tensors), "a name serves two tensors"
     return table
 
 
-def declared_weights(config: ModelConfig, dtype: str, with_nextn: bool) -> Iterator[TensorSpec]:
-    """The packed weights and derived constants of an artifact."""
-    for weight in packed_weights(config, with_nextn):
-        stored = weight.stored_dtype(getattr(torch, dtype))
-        yield TensorSpec(weight.name, "weight", _dtype_name(stored), weight.shape)
-    for name, value in derived_constants(config).items():
+def declared_weights(shape: SessionShape) -> Iterator[TensorSpec]:
+    """The packed weights, with the scales of those that are int8 rows, and derived constants."""
+    int8_weights = set(shape.int8_weights)
+    for weight in packed_weights(shape.config, shape.num_steps > 0):
+        if weight.name in int8_weights:
+            yield TensorSpec(weight.name, "weight", "int8", weight.shape)
+            yield TensorSpec(scales_name(weight.name), "weight", "float32", (*weight.shape[:-1], 1))
+        else:
+            stored = weight.stored_dtype(getattr(torch, shape.dtype))
+            yield TensorSpec(weight.name, "weight", _dtype_name(stored), weight.shape)
+    for name, value in derived_constants(shape.config).items():
         yield TensorSpec(name, "weight", _dtype_name(value.dtype), tuple(value.shape))
 
 

@@ -45,6 +45,7 @@ class GraphJob:
     emit: str
     weights: Path
     opset: int | None
+    custom_ops: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -64,6 +65,7 @@ class GraphJob:
         shape |= {
             "config": ModelConfig.from_dict(shape["config"]),
             "batch_sizes": tuple(shape["batch_sizes"]),
+            "int8_weights": tuple(shape["int8_weights"]),
         }
         target = raw["instruction_set"]
         return cls(
@@ -75,6 +77,7 @@ class GraphJob:
             emit=raw["emit"],
             weights=Path(raw["weights"]),
             opset=raw["opset"],
+            custom_ops=tuple(raw["custom_ops"]),
         )
 
 
@@ -84,11 +87,11 @@ def _write_library(job: GraphJob, traced: TracedGraph) -> None:
     lower_to_shared_object(traced.program, job.instruction_set, job.output)
 
 
-def _write_air(job: GraphJob, traced: TracedGraph) -> None:
+def _write_air(job: GraphJob, traced: TracedGraph) -> Mapping[str, str]:
     from nextn.compile.npu.write_air import write_air
     from nextn.graphs.phases import slots_input
 
-    write_air(traced, slots_input(job.name, job.batch), job.output)
+    return write_air(traced, slots_input(job.name, job.batch), job.output, job.custom_ops)
 
 
 def _write_exported_program(job: GraphJob, traced: TracedGraph) -> None:
@@ -104,13 +107,16 @@ def _write_onnx(job: GraphJob, traced: TracedGraph) -> None:
     write_onnx(traced, job.shape, job.opset, job.weights, job.output)
 
 
-WRITERS: Mapping[str, Callable[[GraphJob, TracedGraph], None]] = {
+WRITERS: Mapping[str, Callable[[GraphJob, TracedGraph], Mapping[str, str] | None]] = {
     "aoti": _write_library,
     "air": _write_air,
     "pt2": _write_exported_program,
     "onnx": _write_onnx,
 }
-"""What writes a graph's file, by the form of the file. Each imports its compiler when it is called."""
+"""What writes a graph's file, by the form of the file. Each imports its compiler when it is called.
+
+Those that choose the forms of ops return what they chose.
+"""
 
 
 def run_job(job: GraphJob) -> None:
@@ -124,10 +130,11 @@ def run_job(job: GraphJob) -> None:
     # No weight value reaches a graph, and none takes memory: a worker is as small for a large model.
     model, state = unwritten_model(job.shape)
     traced = trace(job.name, job.batch, model, state, job.shape)
-    WRITERS[job.emit](job, traced)
+    forms = WRITERS[job.emit](job, traced) or {}
     with open(job.output, "rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     record = dataclasses.asdict(traced.spec) | {"bytes": job.output.stat().st_size, "sha256": sha256}
+    record["forms"] = forms
     job.description.write_text(json.dumps(record))
 
 

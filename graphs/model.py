@@ -42,6 +42,10 @@ class Model(nn.Module):
         self.head = Weight((config.vocab_size, config.hidden_size), torch.float32)
         self.rope_plain = Rope(config.qk_rope_head_dim)
         self.rope_compress = Rope(config.qk_rope_head_dim)
+        for name in shape.int8_weights:
+            matrix = self.get_submodule(name.removesuffix(".weight"))
+            assert isinstance(matrix, Weight), name
+            matrix.store_as_int8_rows()
 
     @property
     def nextn(self) -> NextN:

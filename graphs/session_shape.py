@@ -14,7 +14,8 @@ class SessionShape:
     """Model architecture plus the sizes a compiled artifact is fixed to.
 
     `dtype` is the compute dtype of matrices, caches and streams (`float32` or `bfloat16`); what the
-    spec keeps in fp32 (section 5.7c) stays fp32 either way. Raises `UsageError` on values out of range.
+    spec keeps in fp32 (section 5.7c) stays fp32 either way. `int8_weights` are the names of the matrices that
+    graphs take as int8 rows. Raises `UsageError` on values out of range.
     """
 
     config: ModelConfig
@@ -23,6 +24,7 @@ class SessionShape:
     batch_sizes: tuple[int, ...] = (1,)
     max_seq_len: int = 4096
     prefill_chunk: int = 128
+    int8_weights: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "bfloat16"):

@@ -103,7 +103,9 @@ class Model:
             raise UsageError("the model is closed")
         if phases:
             self.check_phases()
-        calls = None if (chosen := executor or executors.make(self)) is None else NativeCalls(chosen)
+        if executor is None:
+            executor = executors.make(self)
+        calls = None if executor is None else NativeCalls(executor)
         try:
             session = self._session(calls, slots, speculation, phases, round_samples)
         except BaseException:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
@@ -20,6 +21,9 @@ from tests.oracles.case_oracle import make_oracle
 from tests.oracles.published_layouts import write_layout
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 from tests.rounds.product import Product
+
+if TYPE_CHECKING:
+    from tests.onnx_sessions import Exported
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -43,8 +47,10 @@ class Recipe:
     options: tuple[str, ...]
 
 
+BUCKETS = ("--batch-sizes", "1,4", "--max-seq-len", "512", "--prefill-chunk", "16")
+
 RECIPES = {
-    "speculative": Recipe("tiny", ("--batch-sizes", "1,4", "--max-seq-len", "512", "--prefill-chunk", "16")),
+    "speculative": Recipe("tiny", BUCKETS),
     "plain": Recipe(
         "tiny", ("--speculative-num-steps", "0", "--max-seq-len", "512", "--prefill-chunk", "16")
     ),
@@ -70,6 +76,10 @@ def _few(checkpoint: str, steps: int, *options: str) -> Recipe:
     return Recipe(checkpoint, (*FEW_GRAPHS, "--speculative-num-steps", str(steps), *options))
 
 
+def _onnx(steps: int) -> Recipe:
+    return Recipe("tiny", (*BUCKETS, "--emit", "onnx", "--speculative-num-steps", str(steps)))
+
+
 MATRIX = {
     "steps_1": _few("tiny", 1),
     "steps_8": _few("tiny", 8),
@@ -81,8 +91,9 @@ MATRIX = {
     "avx2": _few("tiny", 2, "--isa", "avx2"),
     "release_layout": _few("tiny as release", 1),
     "modelslim_layout": _few("tiny as modelslim", 1),
+    **{f"onnx_steps_{steps}": _onnx(steps) for steps in (1, 2, 3)},
 }
-"""Compiled in the full run only: depths, unlike shapes, layouts, the other dtype and instruction set."""
+"""Compiled in the full run only: depths, unlike shapes, layouts, another dtype, instruction set, executor."""
 
 
 class CompiledArtifacts:
@@ -154,6 +165,15 @@ def compiled_artifact(
         REPOSITORY / "build" / "test-artifacts",
         None if exhaustive else GRAPH_BUDGET,
     )
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """What a speculative session of a small model launches, as ONNX: k = 2, batch 2."""
+    # Not every environment that tests run in has ONNX Runtime.
+    from tests.onnx_sessions import export_small
+
+    return export_small(tmp_path_factory.mktemp("exported"))
 
 
 @pytest.fixture(scope="session", autouse=True)

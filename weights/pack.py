@@ -6,7 +6,7 @@ import hashlib
 import json
 import mmap
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from nextn.weights.aligned_file import (
 )
 from nextn.weights.assemble import tensor_bytes
 from nextn.weights.checkpoint import Checkpoint
+from nextn.weights.dequantise import Encoding
 from nextn.weights.pack_items import PackItem, pack_items
 from nextn.weights.pack_journal import Entry, PackJournal
 from nextn.weights.packed import PackedWeight
@@ -61,7 +62,7 @@ def pack_weights(
     out_path: Path,
     extra: Mapping[str, Tensor] = NO_EXTRA,
     progress: Progress | None = None,
-    keep_quantised: bool = False,
+    keep: Collection[Encoding] = (),
     finished: Finished | None = None,
 ) -> list[Entry]:
     """Write one aligned safetensors file, holding a few megabytes of one source tensor at a time.
@@ -75,7 +76,7 @@ def pack_weights(
         out_path: the file; it appears only when complete.
         extra: constants without a source, float32 or int64.
         progress: called after each piece.
-        keep_quantised: store matrices whose parts are all quantised alike as their codes and scales.
+        keep: encodings whose matrices are stored as codes and scales, if all parts are encoded alike.
         finished: where whoever needs a record of the file writes it; see `take_back` for a file without one.
 
     Returns:
@@ -86,7 +87,7 @@ def pack_weights(
         CheckpointError: a source cannot be read or holds an impossible value.
         ExecutionError: the disk is too small or full, or another write fault.
     """
-    items = {item.planned.name: item for item in pack_items(checkpoint, packed, dtype, extra, keep_quantised)}
+    items = {item.planned.name: item for item in pack_items(checkpoint, packed, dtype, extra, keep)}
     plan = plan_file(item.planned for item in items.values())
     _check_space(out_path, plan)
     journal = PackJournal(out_path, _made_from(checkpoint, plan))

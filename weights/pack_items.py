@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from nextn.weights.aligned_file import PlannedTensor
 from nextn.weights.assemble import WeightReader
 from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.dequantise import FP8_BLOCK, Encoding
-from nextn.weights.packed import PackedWeight, Role
+from nextn.weights.packed import PackedWeight, Role, scales_name
 from nextn.weights.tensor_reader import TensorReader
 
 StorageLayout = Literal["plain", "fp8_block", "mxfp4", "int8_row"]
@@ -71,12 +71,12 @@ def pack_items(
     packed: Sequence[PackedWeight],
     dtype: torch.dtype,
     extra: Mapping[str, Tensor],
-    keep_quantised: bool,
+    keep: Collection[Encoding],
 ) -> Iterator[PackItem]:
     """Every tensor of the packed file; see `pack_weights`."""
     for weight in packed:
-        encoding = _common_encoding(checkpoint, weight) if keep_quantised else "plain"
-        if encoding == "plain":
+        encoding = common_encoding(checkpoint, weight)
+        if encoding == "plain" or encoding not in keep:
             stored = weight.stored_dtype(dtype)
             planned = PlannedTensor(weight.name, stored, weight.shape)
             reader = WeightReader(checkpoint, weight, dtype)
@@ -89,7 +89,7 @@ def pack_items(
         yield PackItem(planned, role, tensor.dtype, planned.shape, "plain", None, _Constant(tensor))
 
 
-def _common_encoding(checkpoint: Checkpoint, weight: PackedWeight) -> Encoding:
+def common_encoding(checkpoint: Checkpoint, weight: PackedWeight) -> Encoding:
     """How the weight can be stored without dequantising it: `plain` unless all its parts agree."""
     encodings = {checkpoint.tensors[part.name].encoding for part in weight.parts}
     if weight.role != "matrix" or len(encodings) != 1:
@@ -106,7 +106,7 @@ def _quantised_items(
     checkpoint: Checkpoint, weight: PackedWeight, dtype: torch.dtype, encoding: Encoding
 ) -> Iterator[PackItem]:
     """The codes of a weight, and its scales as a tensor of their own."""
-    name = weight.name.removesuffix("weight") + "scales"
+    name = scales_name(weight.name)
     scale_dtype = torch.float32 if encoding == "int8_row" else torch.float8_e8m0fnu
     stack = weight.shape[:-2]
     count = prod(stack)

@@ -44,6 +44,11 @@ class PackedWeight:
         return prod(self.shape) * self.stored_dtype(compute_dtype).itemsize
 
 
+def scales_name(weight: str) -> str:
+    """The tensor with the scales of a weight that is stored as codes."""
+    return weight.removesuffix("weight") + "scales"
+
+
 def packed_weights(config: ModelConfig, with_nextn: bool) -> list[PackedWeight]:
     """Every weight that graphs of `config` bind, in file order.
 

@@ -12,9 +12,7 @@ import torch
 from torch import fx
 
 from nextn.compile.functional import ROWS_WRITE, FunctionalGraph
-
-RETURNED_BLOCKS = ("result", "control")
-"""The block whose rows a graph returns: the first of these that it writes."""
+from nextn.compile.npu.returned_rows import RETURNED_BLOCKS
 
 
 def device_form(functional: FunctionalGraph, slots: str) -> fx.GraphModule:

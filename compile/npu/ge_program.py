@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nextn.compile.functional import functionalize
+from nextn.compile.npu.common_subexpressions import merge_equal_calls
+from nextn.compile.npu.custom_ops import declare_custom_ops
 from nextn.compile.npu.device_form import device_form
+from nextn.compile.npu.forms.chosen import ChosenForms, recorded
 from nextn.compile.npu.in_place import order_in_place_writes
 from nextn.compile.npu.requirements import import_torch_npu
 from nextn.compile.npu.tidy import tidy
@@ -23,28 +26,34 @@ from nextn.runtime.contract.graph_spec import TensorSpec
 class GeProgram:
     """One graph in GE IR: `model` is a `ModelDef` whose inputs are `tensors`, by index.
 
-    The tensors in `written` are changed in place; the only output is a block of rows, int64 `[B, F]`.
+    The tensors in `written` are changed in place; the only output is a block of rows, int64 `[B, F]`. `forms`
+    says which form each of our operators took.
     """
 
     model: Any
     tensors: tuple[TensorSpec, ...]
     written: tuple[str, ...]
+    forms: Mapping[str, str]
 
     @property
     def graph(self) -> Any:
         return self.model.graph[0]
 
 
-def to_ge(traced: TracedGraph, slots: str) -> GeProgram:
+def to_ge(traced: TracedGraph, slots: str, custom_ops: Sequence[str] = ()) -> GeProgram:
     """Converts a traced graph; needs torch_npu and CANN's libraries, and runs nothing on a device.
 
     Args:
         slots: name of the input tensor that holds the graph's slots.
+        custom_ops: operators beside torch_npu's own that `atc` will find, of `forms.chosen.CUSTOM_OPS`.
 
     Raises ExecutionError if torch_npu is absent or of another version, or an operator has no GE form.
     """
     import_torch_npu()
-    functional = functionalize(traced)
+    declare_custom_ops()
+    chosen = ChosenForms(custom_ops)
+    functional = functionalize(traced, chosen.forms())
+    merge_equal_calls(functional.graph)
     module = device_form(functional, slots)
     with FakeTensorMode():
         inputs = [
@@ -55,7 +64,7 @@ def to_ge(traced: TracedGraph, slots: str) -> GeProgram:
     tidy(graph)
     names = dict(enumerate(spec.name for spec in functional.tensors))
     order_in_place_writes(graph, names, functional.written)
-    return GeProgram(graph._model, functional.tensors, functional.written)
+    return GeProgram(graph._model, functional.tensors, functional.written, recorded(chosen.taken))
 
 
 class _Names(dict[str, None]):

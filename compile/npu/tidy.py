@@ -12,17 +12,35 @@ from typing import Any
 
 from nextn.compile.npu.edges import is_control, operator_of
 
-_TRANSPOSED_INPUTS = {"MatMul": ("transpose_x1", "transpose_x2"), "BatchMatMul": ("adj_x1", "adj_x2")}
+_TRANSPOSED_INPUTS = {
+    "MatMul": {0: "transpose_x1", 1: "transpose_x2"},
+    "BatchMatMul": {0: "adj_x1", 1: "adj_x2"},
+    "GroupedMatmul": {1: "transpose_weight"},
+    "QuantBatchMatmulV3": {1: "transpose_x2"},
+}
 
 _SAME_TYPE = frozenset(
     (
-        "Abs Add BatchMatMul BroadcastTo ClipByValueV2 ConcatV2 Cos Cumsum Exp FloorDiv FloorMod "
-        "GatherElements GatherV2 Identity Log MatMul Minimum Mul Neg RealDiv "
-        "ReduceMean ReduceSum Relu Reshape Rsqrt ScatterNdUpdate Sigmoid Sin "
+        "Abs Add BatchMatMul BroadcastTo ClipByValueV2 ClippedSwiglu ConcatV2 Cos Cumsum Exp FloorDiv "
+        "FloorMod GatherElements GatherV2 Identity Log MatMul Minimum Mul Neg RealDiv "
+        "ReduceMean ReduceSum Relu Reshape RmsNorm RotaryPositionEmbedding Rsqrt ScatterNdUpdate Sigmoid Sin "
         "SoftmaxV2 SplitV Sqrt Squeeze StridedSliceV2 Sub Transpose Unsqueeze"
     ).split()
 )
 """Operators whose output has the type of their first operand."""
+
+_FLOAT, _INT8, _INT32, _INT64 = 0, 2, 3, 9
+"""`ge::DataType`."""
+
+_OUTPUT_TYPES = {
+    ("MoeGatingTopK", "1"): _INT32,
+    ("MoeInitRoutingV3", "1"): _INT32,
+    ("MoeInitRoutingV3", "2"): _INT64,
+    ("MoeFinalizeRoutingV2", "0"): _FLOAT,
+    ("DynamicQuant", "0"): _INT8,
+    ("DynamicQuant", "1"): _FLOAT,
+}
+"""What some outputs are by definition, or as our forms use the operator."""
 
 _ENGINE_OF_PROTO = {1: 0, 2: 1, 3: 2, 4: 4, 7: 3, 8: 9, 11: 12, 12: 11, 27: 27}
 """`ge::DataType` of a `ge.proto.DataType`: a `Cast` names its target by the former."""
@@ -39,7 +57,7 @@ def tidy(graph: Any) -> None:
 def _fold_transposes(graph: Any, operators: Mapping[str, Any]) -> None:
     """A product reads a transposed operand as it lies."""
     for product in graph.op:
-        for place, attribute in enumerate(_TRANSPOSED_INPUTS.get(product.type, ())):
+        for place, attribute in _TRANSPOSED_INPUTS.get(product.type, {}).items():
             transpose = operators[operator_of(product.input[place])]
             if transpose.type == "Transpose" and _swaps_last_two(operators[operator_of(transpose.input[1])]):
                 product.input[place] = transpose.input[0]
@@ -54,11 +72,19 @@ def _swaps_last_two(order: Any) -> bool:
 
 
 def _bypass_idle_casts(graph: Any, operators: Mapping[str, Any]) -> None:
+    """Casts of a type to itself, also by way of a wider integer."""
     type_of = _types(operators)
     instead = {}
     for operator in graph.op:
-        if operator.type == "Cast" and type_of(operator.input[0]) == operator.attr["dst_type"].i:
-            instead[f"{operator.name}:0"] = operator.input[0]
+        if operator.type != "Cast":
+            continue
+        source, target = operator.input[0], operator.attr["dst_type"].i
+        inner = operators[operator_of(source)]
+        if type_of(source) == target:
+            instead[f"{operator.name}:0"] = source
+        elif target == _INT32 and inner.type == "Cast" and type_of(source) == _INT64:
+            if type_of(inner.input[0]) == _INT32:
+                instead[f"{operator.name}:0"] = inner.input[0]
     for operator in graph.op:
         for place, source in enumerate(operator.input):
             while source in instead:
@@ -78,6 +104,8 @@ def _types(operators: Mapping[str, Any]) -> Callable[[str], int | None]:
                 known[value] = _ENGINE_OF_PROTO.get(operator.output_desc[0].dtype)
             elif operator.type == "Cast":
                 known[value] = operator.attr["dst_type"].i
+            elif (kind := _OUTPUT_TYPES.get((operator.type, value.rpartition(":")[2]))) is not None:
+                known[value] = kind
             elif operator.type in _SAME_TYPE:
                 chain.append(value)
                 value = next(source for source in operator.input if not is_control(source))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nextn.compile.npu.ge_program import to_ge
@@ -10,12 +11,16 @@ from nextn.compile.trace import TracedGraph
 from nextn.runtime.contract.errors import ExecutionError
 
 
-def write_air(traced: TracedGraph, slots: str, output: Path) -> None:
+def write_air(
+    traced: TracedGraph, slots: str, output: Path, custom_ops: Sequence[str] = ()
+) -> Mapping[str, str]:
     """Converts a graph and lets the graph engine write it; inputs are the graph's tensors in their order.
+
+    Returns the form that each op took. For `custom_ops` see `to_ge`.
 
     Raises ExecutionError if an operator has no GE form or the engine writes nothing.
     """
-    program = to_ge(traced, slots)
+    program = to_ge(traced, slots, custom_ops)
     from torchair.core import _torchair
 
     folder = output.parent / f"{output.stem}.export"
@@ -26,3 +31,4 @@ def write_air(traced: TracedGraph, slots: str, output: Path) -> None:
     if not written.is_file():
         raise ExecutionError("the graph engine wrote no file", expected=name, found=os.listdir(folder))
     os.replace(written, output)
+    return program.forms

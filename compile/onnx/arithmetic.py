@@ -20,8 +20,6 @@ _BINARY = {
     aten.maximum.default: "Max",
     aten.bitwise_and.Tensor: "And",
     aten.bitwise_or.Tensor: "Or",
-    aten.logical_and.default: "And",
-    aten.logical_or.default: "Or",
     # The sign of the divisor, as aten's: `fmod` is off.
     aten.remainder.Scalar: "Mod",
     aten.remainder.Tensor: "Mod",
@@ -45,7 +43,7 @@ _UNARY = {
     aten.cos.default: "Cos",
     aten.exp.default: "Exp",
     aten.log.default: "Log",
-    aten.logical_not.default: "Not",
+    aten.bitwise_not.default: "Not",
     aten.neg.default: "Neg",
     aten.relu.default: "Relu",
     aten.sigmoid.default: "Sigmoid",
@@ -87,7 +85,9 @@ def _compared(emit: Emitter, node: fx.Node) -> tuple[str, str]:
 
 @converts(*_UNARY)
 def unary(emit: Emitter, node: fx.Node) -> None:
-    emit.finish(node, _UNARY[node.target], emit.value(node.args[0], tensor_of(node).dtype))
+    operator, dtype = _UNARY[node.target], tensor_of(node).dtype
+    assert (operator == "Not") == (dtype == torch.bool), node.format_node()
+    emit.finish(node, operator, emit.value(node.args[0], dtype))
 
 
 @converts(aten.rsqrt.default)

@@ -21,7 +21,7 @@ _WRITTEN_OUT = 64
 _PAST_ANY_END = 2**63 - 1
 
 
-@converts(aten.view.default, aten._unsafe_view.default, aten.reshape.default)
+@converts(aten.view.default, aten._unsafe_view.default)
 def view(emit: Emitter, node: fx.Node) -> None:
     source = node.args[0]
     shape = tuple(tensor_of(node).shape)
@@ -49,7 +49,7 @@ def expand(emit: Emitter, node: fx.Node) -> None:
     emit.finish(node, "Expand", emit.value(node.args[0]), shape)
 
 
-@converts(aten.clone.default, aten.alias.default)
+@converts(aten.clone.default)
 def same(emit: Emitter, node: fx.Node) -> None:
     emit.bind(node, emit.value(node.args[0]))
 

@@ -1,4 +1,4 @@
-"""A traced graph as an ONNX model: `past.<state>` in, `present.<state>` out, weights in a file beside it."""
+"""A functional graph as an ONNX model: `past.<state>` in, `present.<state>` out, weights in a file beside."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import onnx
 from onnx import helper
 from torch import Tensor, fx
 
-from nextn.compile.functional import FunctionalGraph, functionalize
+from nextn.compile.functional import FunctionalGraph
 from nextn.compile.onnx import arithmetic, layout, products  # noqa: F401  they fill the table
 from nextn.compile.onnx.descriptions import MODEL_DOC, graph_doc, properties, tensor_doc
 from nextn.compile.onnx.emitter import Emitter, tensor_of
 from nextn.compile.onnx.graph_builder import GraphBuilder, StoredTensor, tensor_info
 from nextn.compile.onnx.operator_table import CONVERTERS
-from nextn.compile.trace import TracedGraph
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.errors import ExecutionError
+from nextn.runtime.contract.graph_spec import GraphSpec
 from nextn.runtime.contract.onnx_names import past, present
 from nextn.runtime.contract.version import VERSION
 
@@ -31,27 +31,31 @@ class OnnxForm:
     weights: Mapping[str, StoredTensor]
 
 
-def to_onnx(traced: TracedGraph, shape: SessionShape, form: OnnxForm) -> onnx.ModelProto:
+def to_onnx(
+    functional: FunctionalGraph, spec: GraphSpec, shape: SessionShape, form: OnnxForm
+) -> onnx.ModelProto:
     """The model of one graph, with static shapes and standard operators only; reads no weight.
+
+    Args:
+        functional: what is converted, the functional form of the graph that `spec` is the contract of.
 
     Raises ExecutionError if an operator has no ONNX form.
     """
-    functional = functionalize(traced)
     builder = GraphBuilder()
     emit = _declare(builder, functional, form)
     for node in functional.graph.nodes:
         if node.op == "call_function":
-            _convert(traced.spec.key, node, emit)
+            _convert(spec.key, node, emit)
     imports = [helper.make_opsetid("", form.opset)]
     model = helper.make_model(
-        builder.graph(traced.spec.key, graph_doc(traced.spec)),
+        builder.graph(spec.key, graph_doc(spec)),
         opset_imports=imports,
         ir_version=helper.find_min_ir_version_for(imports),
         producer_name="nextn-compile",
         producer_version=VERSION,
         doc_string=MODEL_DOC,
     )
-    helper.set_model_props(model, properties(traced.spec, shape, functional))
+    helper.set_model_props(model, properties(spec, shape, functional))
     return model
 
 

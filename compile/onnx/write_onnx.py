@@ -6,6 +6,7 @@ from pathlib import Path
 
 import onnx
 
+from nextn.compile.functional import functionalize
 from nextn.compile.onnx.graph_builder import StoredTensor
 from nextn.compile.onnx.onnx_program import OnnxForm, to_onnx
 from nextn.compile.trace import TracedGraph
@@ -23,7 +24,7 @@ def write_onnx(traced: TracedGraph, shape: SessionShape, opset: int, weights: Pa
         name: StoredTensor(weights.name, entry.offset, entry.nbytes)
         for name, entry in read_packed_header(weights).items()
     }
-    model = to_onnx(traced, shape, OnnxForm(opset, stored))
+    model = to_onnx(functionalize(traced), traced.spec, shape, OnnxForm(opset, stored))
     output.write_bytes(model.SerializeToString(deterministic=True))
     # The checker wants the weights beside the graph and looks at their size: a hole of that size will do.
     with open(output.with_name(weights.name), "ab") as stand_in:

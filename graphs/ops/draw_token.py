@@ -46,6 +46,13 @@ def draw_token_plain(logits: Tensor, seed: Tensor, position: Tensor, temperature
 
 def gumbel_noise(seed: Tensor, position: Tensor, vocab_size: int) -> Tensor:
     """Standard Gumbel noise fp32 `[B, V, vocab]`, finite; a pure function of (seed, position, token)."""
+    x = noise_integers(seed, position, vocab_size)
+    uniform = torch.clamp((x.to(torch.float32) + 0.5) * 2.0**-31, max=1.0 - 2.0**-24)
+    return -torch.log(-_log_one_minus(uniform))
+
+
+def noise_integers(seed: Tensor, position: Tensor, vocab_size: int) -> Tensor:
+    """What the noise is made of: int64 `[B, V, vocab]`, uniform in [0, PRIME)."""
     key = _fifth_power((seed % PRIME + 362436069) % PRIME)
     high = torch.div(seed, PRIME, rounding_mode="floor")
     key = _fifth_power((key + high % PRIME + 521288629) % PRIME)  # [B]
@@ -54,9 +61,7 @@ def gumbel_noise(seed: Tensor, position: Tensor, vocab_size: int) -> Tensor:
     second = _fifth_power((first + 886756453) % PRIME)
     token = torch.arange(vocab_size, device=position.device)
     x = _fifth_power((token + first[..., None]) % PRIME)  # [B, V, vocab]
-    x = _fifth_power((x + second[..., None]) % PRIME)
-    uniform = torch.clamp((x.to(torch.float32) + 0.5) * 2.0**-31, max=1.0 - 2.0**-24)
-    return -torch.log(-_log_one_minus(uniform))
+    return _fifth_power((x + second[..., None]) % PRIME)
 
 
 def _fifth_power(x: Tensor) -> Tensor:

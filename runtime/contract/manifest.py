@@ -47,7 +47,7 @@ class Target:
 
     `isa` lists the CPU features they need, by lower-case cpuid name. The inputs of an `air` graph are its
     tensors in the order of the manifest, and so are those of a `pt2` program. `soc` is the chip whose limits
-    on captured graphs were kept, null if none was named.
+    on captured graphs were kept, or that `om` graphs were compiled for, null if none was named.
     """
 
     device: Device

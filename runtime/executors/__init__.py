@@ -18,6 +18,7 @@ NATIVE = "native"
 """libnextn itself."""
 
 _EXECUTORS: dict[str, tuple[str, str]] = {
+    "onnx": ("onnxruntime", "nextn.runtime.executors.onnxruntime_graphs"),
     "pt2": ("capture", "nextn.runtime.executors.captured_graphs"),
 }
 """By form of the graphs: the executor's name, and the module whose `make(model)` makes one.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,17 @@ import torch
 
 import nextn
 from nextn.graphs.session_shape import SessionShape
-from nextn.graphs.state import State, state_table
 from nextn.runtime import executors
 from nextn.runtime.cli import main as nextn_run
 from nextn.runtime.contract.errors import ArtifactError, ExecutionError, ExitCode, UsageError
 from nextn.runtime.model import Model
 from nextn.runtime.session import Session
 from nextn.weights import Checkpoint
-from tests.integration.conftest import Ask, asks, eager_session, run_in
+from tests.integration.conftest import Ask, eager_session, run_in
 from tests.integration.eager_executor import EagerExecutor
+from tests.integration.sessions import MODES, some_asks, state_of, submit
 from tests.integration.uncompiled_artifact import write_uncompiled
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
-
-MODES: dict[str, dict[str, bool]] = {"round": {}, "phases": {"phases": True}, "plain": {"speculation": False}}
 
 LOADED = {
     "round": ["prefill.b1", "seed.b1", "round.b1", "round.b2"],
@@ -58,37 +55,6 @@ def artifact(tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint, s
 def model(artifact: Path) -> Iterator[Model]:
     with Model(artifact) as model:
         yield model
-
-
-def some_asks(vocab: int) -> list[Ask]:
-    """More than slots, of one to several chunks, greedy and sampled, some that EOS may end."""
-    greedy = asks(vocab, 3, longest=45, new_tokens=14, temperature=0.0)
-    sampled = asks(vocab, 2, longest=45, new_tokens=9, temperature=0.9, first=3)
-    return [*greedy, *(replace(one, ignore_eos=False) for one in sampled)]
-
-
-def submit(session: Session, requests: list[Ask]) -> list[int]:
-    return [
-        session.submit(
-            ask.prompt,
-            max_new_tokens=ask.max_new_tokens,
-            temperature=ask.temperature,
-            seed=ask.seed,
-            ignore_eos=ask.ignore_eos,
-        )
-        for ask in requests
-    ]
-
-
-def state_of(session: Session, shape: SessionShape) -> dict[str, torch.Tensor]:
-    """A copy of every state buffer."""
-    fresh = State(shape)
-    copies = {}
-    for name in (one.name for one in state_table(shape)):
-        buffer = fresh.get_buffer(name)
-        content = bytearray(session.state(name))
-        copies[name] = torch.frombuffer(content, dtype=buffer.dtype).view(buffer.shape)
-    return copies
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["shared memory", "own memory"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -13,10 +15,11 @@ from nextn.graphs.phases import graph_keys, graph_rows
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import input_table, state_table
 from nextn.runtime.contract.blocks import MAX_WINDOW_ROWS
-from nextn.runtime.contract.graph_spec import TensorSpec
+from nextn.runtime.contract.graph_spec import GraphSpec, TensorSpec
 from nextn.runtime.contract.manifest import (
     FORMAT_VERSION,
     MANIFEST_FILE,
+    ComputeDtype,
     Device,
     Emit,
     FileRecord,
@@ -40,18 +43,41 @@ from nextn.weights.pack import PackedFile
 ZEROS = "0" * 64
 
 
+GraphBytes = Callable[[GraphSpec], bytes]
+
+
 def write_uncompiled(
-    folder: Path, checkpoint: Checkpoint, shape: SessionShape, *, device: Device = "cpu", emit: Emit = "onnx"
+    folder: Path,
+    checkpoint: Checkpoint,
+    shape: SessionShape,
+    *,
+    device: Device = "cpu",
+    emit: Emit = "onnx",
+    content: GraphBytes = lambda graph: graph.key.encode(),
+    graph_tensors: Mapping[str, tuple[TensorSpec, ...]] | None = None,
 ) -> Path:
-    """An artifact of `shape` in `folder`; every graph is said to read all state and inputs."""
+    """An artifact of `shape` in `folder`.
+
+    Without `graph_tensors`, by key, every graph is said to read all weights, state and inputs.
+    """
     (folder / "graphs").mkdir(parents=True)
     (folder / "golden.safetensors").write_bytes(b"none")
     config = shape.config
+    weights = _weights(folder, checkpoint, shape)
+    tensors = (
+        *(TensorSpec(one.name, "weight", one.storage.dtype, one.storage.shape) for one in weights.tensors),
+        *(TensorSpec(one.name, "state", one.dtype, one.shape(shape.slots)) for one in state_table(shape)),
+        *input_table(shape),
+    )
+    graphs = []
+    for name, batch in graph_keys(shape):
+        own = tensors if graph_tensors is None else graph_tensors[f"{name}.b{batch}"]
+        graphs.append(GraphSpec(name, batch, graph_rows(name, shape), own))
     manifest = Manifest(
         format_version=FORMAT_VERSION,
         manifest_sha256=ZEROS,
         producer=Producer(VERSION, torch.__version__, "none", ZEROS, ("test",)),
-        target=Target(device, emit, "float32", (), None, 1, 0),
+        target=Target(device, emit, cast(ComputeDtype, shape.dtype), (), None, 1, 0),
         model=ModelRecord(config.to_dict(), ZEROS, config.vocab_size, None, config.eos_token_ids),
         speculation=Speculation(shape.num_steps, shape.window_rows),
         limits=Limits(
@@ -61,8 +87,8 @@ def write_uncompiled(
         inputs=tuple(InputSpec(one.name, one.dtype, one.shape) for one in input_table(shape)),
         blocks=block_layouts(),
         ops={},
-        graphs=tuple(_graph(folder, key, shape, emit) for key in graph_keys(shape)),
-        weights=_weights(folder, checkpoint, shape),
+        graphs=tuple(write_graph(folder, graph, emit, content(graph)) for graph in graphs),
+        weights=weights,
         golden=FileRecord("golden.safetensors", 4, hashlib.sha256(b"none").hexdigest()),
         tokenizer=(),
     )
@@ -70,20 +96,18 @@ def write_uncompiled(
     return folder
 
 
-def _graph(folder: Path, key: tuple[str, int], shape: SessionShape, emit: Emit) -> GraphRecord:
-    name, batch = key
-    file = f"graphs/{name}.b{batch}.{emit}"
-    content = f"{name}.b{batch}".encode()
+def write_graph(folder: Path, graph: GraphSpec, emit: Emit, content: bytes) -> GraphRecord:
+    """Writes a graph's file; the record that a manifest has of it."""
+    file = f"graphs/{graph.key}.{emit}"
     (folder / file).write_bytes(content)
-    state = [TensorSpec(one.name, "state", one.dtype, one.shape(shape.slots)) for one in state_table(shape)]
     return GraphRecord(
-        name=name,
-        batch=batch,
-        rows=graph_rows(name, shape),
+        name=graph.name,
+        batch=graph.batch,
+        rows=graph.rows,
         file=file,
         sha256=hashlib.sha256(content).hexdigest(),
         bytes=len(content),
-        tensors=(*state, *input_table(shape)),
+        tensors=graph.tensors,
     )
 
 
@@ -93,7 +117,7 @@ def _weights(folder: Path, checkpoint: Checkpoint, shape: SessionShape) -> Weigh
     pack_weights(
         checkpoint,
         packed_weights(shape.config, shape.num_steps > 0),
-        torch.float32,
+        getattr(torch, shape.dtype),
         path,
         extra=derived_constants(shape.config),
         finished=packed.append,

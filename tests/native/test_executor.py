@@ -108,3 +108,22 @@ def test_without_an_executor(
     )
     assert opened["status"] == 0, opened
     assert created["status"] == status and text in created["error"] and not created["made"]
+
+
+@pytest.mark.parametrize("library", [None, "empty"])
+def test_om_graphs_without_a_usable_cann(
+    build: Build, unlowered: Path, tmp_path: Path, library: str | None
+) -> None:
+    """The artifact opens; a session says which library it needs, or what that lacks."""
+    set_form(unlowered, "npu", "om")
+    if library is not None:
+        run_tool("gcc", "-shared", "-x", "c", "/dev/null", "-o", tmp_path / "libascendcl.so")
+    opened, created = build.host(
+        ("open", {"artifact": str(unlowered)}), ("create", {}), LD_LIBRARY_PATH=str(tmp_path)
+    )
+    assert opened["status"] == 0, opened
+    assert created["status"] == RUNTIME and not created["made"]
+    if library is None:
+        assert "cannot load CANN's runtime; source its set_env.sh (file libascendcl.so" in created["error"]
+    else:
+        assert "CANN's runtime lacks a function (file libascendcl.so, key aclInit)" in created["error"]

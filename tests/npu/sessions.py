@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,10 +27,14 @@ class Converted:
     programs: Mapping[GraphKey, GeProgram]
 
     @classmethod
-    def convert(cls, shape: SessionShape, weights: Mapping[str, Tensor]) -> Converted:
+    def convert(
+        cls, shape: SessionShape, weights: Mapping[str, Tensor], keys: Sequence[GraphKey] | None = None
+    ) -> Converted:
+        """All graphs of `shape`, or those of `keys`."""
         model, state = _fresh(shape, weights)
         programs = {
-            key: to_ge(trace(*key, model, state, shape), slots_input(*key)) for key in graph_keys(shape)
+            key: to_ge(trace(*key, model, state, shape), slots_input(*key))
+            for key in keys or graph_keys(shape)
         }
         return cls(shape, weights, programs)
 

@@ -63,7 +63,7 @@ def test_script_names_every_graph_once(artifact: Path) -> None:
     script = (artifact / "build_om.sh").read_text()
     lines = [line for line in script.splitlines() if line.startswith("atc ")]
     assert lines == [
-        f'atc --framework=1 --model=graphs/{key}.air --output=om/{key} --soc_version="$soc"'
+        f'atc --framework=1 --model=../graphs/{key}.air --output={key} --soc_version="$soc"'
         for key in ("prefill.b1", "decode.b1")
     ]
     checked = subprocess.run(["sh", "-n", artifact / "build_om.sh"], capture_output=True, text=True)

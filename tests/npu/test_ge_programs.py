@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -87,7 +88,7 @@ def without_order(program: GeProgram) -> GeProgram:
     for op in model.graph[0].op:
         if op.type == "ScatterNdUpdate":
             op.input[:] = [source for source in op.input if not source.endswith(":-1")]
-    return GeProgram(model, program.tensors, program.written)
+    return replace(program, model=model)
 
 
 def test_order_of_reads_and_writes_is_needed(converted: Converted) -> None:

@@ -222,7 +222,7 @@ def test_verify_weights(artifact: ArtifactMaker, nextn_run: Run) -> None:
         (["--prompt", "a", "--top-p", "0.9"], "--top-p: top-p sampling is not in this build"),
         (["--prompt", "a", "--min-p", "0.1"], "--min-p: min-p sampling is not in this build"),
         (["--prompt", "a", "--logprobs", "1"], "--logprobs: logprobs is not in this build"),
-        (["--prompt", "a", "--executor", "onnxruntime"], "--executor onnxruntime is not in this build"),
+        (["--prompt", "a", "--executor", "onnxruntime"], "expected native, found onnxruntime"),
         (["--prompt", "a", "--device", "npu"], "expected cpu, found npu"),
         (["--info", "--device", "cuda"], "expected cpu, found cuda"),
         (["--prompt", "a", "--bench"], "--bench is not in this build"),

@@ -27,7 +27,7 @@ def stored(folder: Path, out: Path) -> tuple[dict[str, dict], dict[str, torch.Te
         packed_weights(checkpoint.config, True),
         torch.bfloat16,
         out,
-        keep_quantised=True,
+        keep=("fp8_block", "mxfp4", "int8_row"),
     )
     return {entry["name"]: entry for entry in entries}, load_packed(out)
 

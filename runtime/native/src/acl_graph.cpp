@@ -56,11 +56,11 @@ Status AclGraph::check_interface(const GraphFile &file) const {
     const size_t num_outputs = acl_.aclmdlGetNumOutputs(description);
     if (num_outputs != 1) return other_interface(file, "outputs").expected(1).found(num_outputs);
     const size_t bytes = acl_.aclmdlGetOutputSizeByIndex(description, 0);
+    // Of the result block, or of the control block where a graph writes no results.
     const size_t rows = static_cast<size_t>(file.info->batch) * sizeof(int64_t);
     if (bytes == rows * result::width || bytes == rows * control::width) return {};
     return other_interface(file, "output 0")
-        .expected(concat("rows of the result or the control block, ", rows * result::width, " or ",
-                         rows * control::width, " bytes"))
+        .expected(concat(rows * result::width, " or ", rows * control::width, " bytes"))
         .found(bytes);
 }
 

@@ -21,6 +21,7 @@ CORE = "libascendcl.so"
 """Holds everything; the other libraries are empty and need this one."""
 
 STUBS = "stubs.s"
+IR_ATTRIBUTES = "ir_attributes.cpp"
 COMPILE = ("g++", "-std=c++17", "-O1", "-g", "-fPIC", "-Wall", "-Wextra", "-Werror", "-c")
 OLD_STRINGS = "ge_error_text.cpp"
 """Speaks to a library of the wheel that is built for libstdc++'s old std::string."""
@@ -48,9 +49,18 @@ def _compile(source: Path, folder: Path) -> Path:
     output = folder / f"{source.stem}.o"
     # As system headers: they are not ours to mend, and full of warnings.
     includes = [part for path in wheel.include_folders() for part in ("-isystem", path)]
+    includes += ["-I", HERE / "runtime"]
     new_strings = 0 if source.name == OLD_STRINGS else 1
     _run(*COMPILE, f"-D_GLIBCXX_USE_CXX11_ABI={new_strings}", *includes, source, "-o", output)
     return output
+
+
+def _write_ir_attributes(folder: Path) -> Path:
+    names = "".join(f'"{name}", ' for name in sorted(wheel.ir_attributes()))
+    array = f"const char *const fake_cann::ir_attributes[] = {{{names}nullptr}};"
+    path = folder / IR_ATTRIBUTES
+    path.write_text(f'#include "ir_attributes.h"\n{array}\n')
+    return path
 
 
 def _link_core(folder: Path, objects: list[Path], demand: wheel.Demand) -> None:
@@ -74,12 +84,13 @@ def build_into(folder: Path) -> None:
     if CORE not in demand.libraries:
         raise RuntimeError(f"torch_npu {wheel.version()} needs no {CORE}: is it a wheel for CANN?")
     with ThreadPoolExecutor(max_workers=2) as pool:
-        objects = list(pool.map(lambda source: _compile(source, folder), _sources()))
+        sources = [*_sources(), _write_ir_attributes(folder)]
+        objects = list(pool.map(lambda source: _compile(source, folder), sources))
     _link_core(folder, objects, demand)
     for name in demand.libraries:
         if name != CORE:
             _link_empty(folder, name)
-    for path in [*objects, folder / STUBS]:
+    for path in [*objects, folder / STUBS, folder / IR_ATTRIBUTES]:
         path.unlink()
 
 

@@ -16,6 +16,9 @@ LOOKED_UP = re.compile(
 )
 """Names in the form of a CANN function: most are not linked but looked up when they are first called."""
 
+IR_ATTRIBUTE = re.compile(rb'\.attr\("([a-z0-9_]+)"')
+"""An optional attribute, where TorchAir writes down what it believes an operator of CANN to have."""
+
 OPENED_LATER = ("libruntime.so", "libopapi.so", "libhcomm.so", "libaoe_tuning.so", "libnnopbase.so")
 """Libraries that torch_npu opens by name; where one is missing it gives up functions, or raises."""
 
@@ -56,6 +59,12 @@ def include_folders() -> list[Path]:
 
 def version() -> str:
     return importlib.metadata.version("torch_npu")
+
+
+def ir_attributes() -> frozenset[str]:
+    """The optional attributes that TorchAir asks CANN's operators for."""
+    source = site_packages() / "torch_npu/dynamo/torchair/_ge_concrete_graph/auto_generated_ge_raw_ops.py"
+    return frozenset(name.decode() for name in IR_ATTRIBUTE.findall(source.read_bytes()))
 
 
 def _own_libraries(site: Path) -> list[Path]:

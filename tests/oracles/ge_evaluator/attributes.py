@@ -27,6 +27,7 @@ ENGINE_DTYPES = {
     3: torch.int32,
     4: torch.uint8,
     9: torch.int64,
+    10: torch.uint64,
     11: torch.float64,
     12: torch.bool,
     27: torch.bfloat16,

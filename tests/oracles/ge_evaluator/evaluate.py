@@ -10,9 +10,11 @@ from typing import Any, Literal
 from torch import Tensor
 
 from tests.oracles.ge_evaluator.attributes import PROTO_DTYPES, attribute, constant
+from tests.oracles.ge_evaluator.fused_operators import FUSED_RULES
 from tests.oracles.ge_evaluator.operators import RULES
 
 _INPUTS = ("Data", "RefData")
+_RULES = {**RULES, **FUSED_RULES}
 
 
 Order = int | Literal["file", "writes first"]
@@ -30,7 +32,7 @@ def evaluate(graph: Any, inputs: Sequence[Tensor], order: Order = "file") -> lis
     Raises NotImplementedError for operators without a rule, and AssertionError for a graph that no engine
     would accept: operands of several types, an index out of range, a write to something that is no state.
     """
-    unknown = {operator.type for operator in graph.op} - set(RULES) - {"Const", "NetOutput", *_INPUTS}
+    unknown = {operator.type for operator in graph.op} - set(_RULES) - {"Const", "NetOutput", *_INPUTS}
     if unknown:
         raise NotImplementedError(f"GE operators without a rule: {sorted(unknown)}")
     memory: dict[str, Tensor] = {}
@@ -51,7 +53,7 @@ def evaluate(graph: Any, inputs: Sequence[Tensor], order: Order = "file") -> lis
         else:
             if operator.type == "ScatterNdUpdate":
                 assert operands[0].untyped_storage().data_ptr() not in read_only, operator.name
-            results = RULES[operator.type](operator, *operands)
+            results = _RULES[operator.type](operator, *operands)
             for place, result in enumerate([results] if isinstance(results, Tensor) else results):
                 memory[f"{operator.name}:{place}"] = result
     return outputs

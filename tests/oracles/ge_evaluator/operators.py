@@ -104,6 +104,11 @@ def _top_k(operator: Any, x: Tensor, k: Tensor) -> list[Tensor]:
     return [found.values, found.indices.to(torch.int32)]
 
 
+def _largest(operator: Any, x: Tensor) -> list[Tensor]:
+    found = x.max(attribute(operator, "dimension"), keepdim=attribute(operator, "keep_dims"))
+    return [found.indices.to(torch.int32), found.values]
+
+
 def _range(operator: Any, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     assert start.dtype == limit.dtype == delta.dtype, operator.name
     return torch.arange(value(start), value(limit), value(delta), dtype=start.dtype)
@@ -140,6 +145,7 @@ RULES: dict[str, Rule] = {
     "Abs": _unary(torch.abs),
     "Add": _binary(torch.add),
     "ArgMaxV2": lambda operator, x, dim: x.argmax(value(dim)).to(ENGINE_DTYPES[attribute(operator, "dtype")]),
+    "ArgMaxWithValue": _largest,
     "BatchMatMul": _matrix_product("adj_x1", "adj_x2"),
     "BroadcastTo": lambda operator, x, shape: x.expand(values(shape)).clone(),
     "Cast": lambda operator, x: x.to(ENGINE_DTYPES[attribute(operator, "dst_type")]),
@@ -175,6 +181,7 @@ RULES: dict[str, Rule] = {
     "Range": _range,
     "Relu": _unary(torch.relu),
     "Reshape": lambda operator, x, shape: x.reshape(values(shape)),
+    "Round": _unary(torch.round),
     "Rsqrt": _unary(torch.rsqrt),
     "ScatterNdUpdate": _scatter_rows,
     "SelectV2": _select,

@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "ir_attributes.h"
 #include "log.h"
 #include "model_def.h"
 #include "settings.h"
@@ -64,7 +65,10 @@ graphStatus Operator::UpdateInputDesc(const char_t *, const TensorDesc &) {
     return GRAPH_SUCCESS;
 }
 
-graphStatus Operator::GetAllIrAttrNamesAndTypes(std::map<AscendString, AscendString> &) const {
+// Which attributes an operator has is not known here: every one that torchair asks any operator for passes.
+graphStatus Operator::GetAllIrAttrNamesAndTypes(std::map<AscendString, AscendString> &types) const {
+    for (const char *const *name = fake_cann::ir_attributes; *name != nullptr; ++name)
+        types.emplace(*name, "");
     return GRAPH_SUCCESS;
 }
 

@@ -23,6 +23,7 @@ struct ModelDef {
     std::vector<ModelTensor> inputs;
     std::vector<ModelTensor> outputs;
     size_t num_ops = 0;
+    size_t file_bytes = 0;
     bool has_outputs = false;
 };
 

@@ -6,7 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
+
+#include "model_def.h"
 
 namespace fake_cann {
 
@@ -19,8 +22,10 @@ struct Dataset {
     std::vector<aclDataBuffer *> buffers;
 };
 
+/** Of a loaded model by its id, or of a model that was only read. */
 struct Description {
     uint32_t model = 0;
+    std::shared_ptr<const ModelDef> read;
 };
 
 /** What a live dataset holds, or null; a buffer that was destroyed in the meantime counts as empty. */

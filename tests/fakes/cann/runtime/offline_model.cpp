@@ -31,15 +31,12 @@ LoadedModels &loaded() {
  */
 aclError read_model(const char *path, OfflineModel *model) {
     constexpr size_t unit = 512;
-    std::ifstream file(path, std::ios::binary);
-    if (!file) return ACL_ERROR_GE_EXEC_MODEL_PATH_INVALID;
-    const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+    const aclError error = read_model_file(path, &model->definition);
+    if (error != ACL_SUCCESS) return error;
     model->path = path;
     model->context = current_context();
-    model->definition = read_model_def(bytes);
-    if (!model->definition.has_outputs) return ACL_ERROR_GE_PARAM_INVALID;
     model->work_bytes = (model->definition.num_ops + 1) * unit;
-    model->weight_bytes = (bytes.size() + unit - 1) / unit * unit;
+    model->weight_bytes = (model->definition.file_bytes + unit - 1) / unit * unit;
     return ACL_SUCCESS;
 }
 
@@ -62,6 +59,15 @@ aclError allocate_owned(OfflineModel *model, size_t bytes, void **place) {
 }
 
 }  // namespace
+
+aclError read_model_file(const char *path, ModelDef *definition) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) return ACL_ERROR_GE_EXEC_MODEL_PATH_INVALID;
+    const std::string bytes((std::istreambuf_iterator<char>(file)), {});
+    *definition = read_model_def(bytes);
+    definition->file_bytes = bytes.size();
+    return definition->has_outputs ? ACL_SUCCESS : ACL_ERROR_GE_PARAM_INVALID;
+}
 
 std::shared_ptr<const OfflineModel> offline_model(uint32_t id) {
     const std::lock_guard<std::mutex> lock(loaded().mutex);

@@ -28,6 +28,9 @@ struct OfflineModel {
     std::vector<void *> owned;
 };
 
+/** What a file says, or the error for a file that is no model. */
+aclError read_model_file(const char *path, ModelDef *definition);
+
 /** Null if no model with this id is loaded. */
 std::shared_ptr<const OfflineModel> offline_model(uint32_t id);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "faults.h"
 #include "handles.h"
@@ -14,19 +16,25 @@ namespace {
 
 using Tensors = std::vector<ModelTensor> ModelDef::*;
 
-/** Null if the description, its model or the tensor does not exist; the models outlive no unload. */
-const ModelTensor *tensor_of(const aclmdlDesc *description, Tensors side, size_t index) {
+/** Null if there is no such description, or its model was unloaded: those outlive no unload. */
+const ModelDef *definition_of(const aclmdlDesc *description) {
     const Description *found = handles<Description>().find(description);
-    const auto model = found == nullptr ? nullptr : offline_model(found->model);
-    if (model == nullptr) return nullptr;
-    const std::vector<ModelTensor> &tensors = model->definition.*side;
+    if (found == nullptr) return nullptr;
+    if (found->read != nullptr) return found->read.get();
+    const auto model = offline_model(found->model);
+    return model == nullptr ? nullptr : &model->definition;
+}
+
+const ModelTensor *tensor_of(const aclmdlDesc *description, Tensors side, size_t index) {
+    const ModelDef *definition = definition_of(description);
+    if (definition == nullptr) return nullptr;
+    const std::vector<ModelTensor> &tensors = definition->*side;
     return index < tensors.size() ? &tensors[index] : nullptr;
 }
 
 size_t count_of(const aclmdlDesc *description, Tensors side) {
-    const Description *found = handles<Description>().find(description);
-    const auto model = found == nullptr ? nullptr : offline_model(found->model);
-    return model == nullptr ? 0 : (model->definition.*side).size();
+    const ModelDef *definition = definition_of(description);
+    return definition == nullptr ? 0 : (definition->*side).size();
 }
 
 size_t bytes_of(const ModelTensor *tensor) {
@@ -67,8 +75,17 @@ aclError aclmdlGetDesc(aclmdlDesc *description, uint32_t id) {
     Description *found = handles<Description>().find(description);
     if (found == nullptr) return ACL_ERROR_INVALID_PARAM;
     if (offline_model(id) == nullptr) return ACL_ERROR_GE_EXEC_MODEL_ID_INVALID;
-    found->model = id;
+    *found = {id, nullptr};
     return ACL_SUCCESS;
+}
+
+aclError aclmdlGetDescFromFile(aclmdlDesc *description, const char *path) {
+    Description *found = handles<Description>().find(description);
+    if (found == nullptr) return ACL_ERROR_INVALID_PARAM;
+    ModelDef definition;
+    const aclError error = read_model_file(path, &definition);
+    if (error == ACL_SUCCESS) *found = {0, std::make_shared<const ModelDef>(std::move(definition))};
+    return error;
 }
 
 size_t aclmdlGetNumInputs(aclmdlDesc *description) {

@@ -1,0 +1,58 @@
+"""The same graph in every operator set that `--opset` takes."""
+
+from __future__ import annotations
+
+import onnx
+import pytest
+import torch
+
+from nextn.compile.functional import FunctionalGraph, functionalize
+from nextn.compile.lowering import DEFAULT_OPSET, NEWEST_OPSET
+from nextn.compile.onnx.onnx_program import OnnxForm, to_onnx
+from nextn.compile.placeholders import unwritten_model
+from nextn.compile.trace import TracedGraph, trace
+from nextn.graphs.driver import Request, Session
+from nextn.graphs.state import State
+from tests.compile.onnx.run import open_model
+from tests.onnx_sessions import Exported, differences, launcher
+
+KEY = ("accept", 2)
+
+
+@pytest.fixture(scope="module")
+def traced(exported: Exported) -> TracedGraph:
+    return trace(*KEY, *unwritten_model(exported.shape), exported.shape)
+
+
+@pytest.fixture(scope="module")
+def functional(traced: TracedGraph) -> FunctionalGraph:
+    return functionalize(traced)
+
+
+@pytest.fixture
+def session(exported: Exported) -> Session:
+    """Two requests of which one round is verified and not yet accepted."""
+    session = exported.eager(phases=True)
+    session.prefill(0, Request([3, 1, 4], 9))
+    session.prefill(1, Request([2, 7, 1, 8], 2))
+    session.choose_slots("slots_b2", [0, 1])
+    session.launch("verify", 2)
+    return session
+
+
+@pytest.mark.parametrize("opset", range(DEFAULT_OPSET, NEWEST_OPSET + 1))
+def test_accept(
+    exported: Exported, traced: TracedGraph, functional: FunctionalGraph, session: Session, opset: int
+) -> None:
+    model = to_onnx(functional, traced.spec, exported.shape, OnnxForm(opset, {}))
+    onnx.checker.check_model(model, full_check=True)
+    assert [(one.domain, one.version) for one in model.opset_import] == [("", opset)]
+    assert model.ir_version == onnx.helper.find_min_ir_version_for(list(model.opset_import))
+    state = State(exported.shape)
+    for name, buffer in session.state.named_buffers():
+        state.get_buffer(name).copy_(buffer)
+    before = state.get_buffer("control").clone()
+    launcher(open_model(model), state)()
+    session.launch(*KEY)
+    assert not torch.equal(state.get_buffer("control"), before)
+    assert max(differences(state, session.state).values()) == 0

@@ -1,0 +1,127 @@
+"""torch_npu's fused operators on a CPU, by their descriptions: a form runs on real tensors without an NPU."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nextn.compile.npu.custom_ops import declare_custom_ops
+from tests.oracles import ascend_operators as ascend
+
+_DTYPES = {None: torch.int8, 3: torch.int32, 15: torch.bfloat16}
+"""By torch's own numbers, as torch_npu's schemas name them."""
+
+
+def _rotary(x: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half", rotate: Any = None) -> Tensor:
+    assert rotary_mode == "interleave"
+    return ascend.rotary_interleaved(x, r1, r2, rotate)
+
+
+def _gating(
+    x: Tensor,
+    k: int,
+    *,
+    bias: Tensor | None = None,
+    input_ids: Tensor | None = None,
+    tid2eid: Tensor | None = None,
+    norm_type: int = 0,
+    routed_scaling_factor: float = 1.0,
+    eps: float = 1e-20,
+    **rest: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    assert norm_type == 2
+    return ascend.moe_gating_top_k(x, k, bias, input_ids, tid2eid, routed_scaling_factor, eps)
+
+
+def _init_routing(
+    x: Tensor, expert_idx: Tensor, *, scale: Tensor | None = None, expert_num: int = -1, **rest: Any
+) -> tuple[Tensor, ...]:
+    return ascend.moe_init_routing(x, expert_idx, scale, expert_num)
+
+
+def _grouped_matmul(
+    x: list[Tensor], weight: list[Tensor], *, group_list: Any = None, output_dtype: Any = None, **rest: Any
+) -> list[Tensor]:
+    out = x[0].dtype if output_dtype is None else _DTYPES[output_dtype]
+    return [ascend.grouped_matmul(x[0], weight[0], group_list, out)]
+
+
+def _finalize_routing(
+    x: Tensor, skip1: None, skip2: None, bias: None, scales: Tensor, places: Tensor, *rest: Any
+) -> Tensor:
+    return ascend.moe_finalize_routing(x, places, scales)
+
+
+def _clipped_swiglu(
+    x: Tensor, *, alpha: float = 1.702, limit: float = 7.0, bias: float = 1.0, **rest: Any
+) -> Tensor:
+    return ascend.clipped_swiglu(x, alpha, limit, bias)
+
+
+def _quant_matmul(
+    x1: Tensor, x2: Tensor, scale: Tensor, *, pertoken_scale: Tensor, output_dtype: Any = None, **rest: Any
+) -> Tensor:
+    return ascend.quant_matmul(x1, x2, scale, pertoken_scale, _DTYPES[output_dtype])
+
+
+def _mhc_pre(
+    x: Tensor,
+    phi: Tensor,
+    alpha: Tensor,
+    bias: Tensor,
+    *,
+    norm_eps: float = 1e-6,
+    hc_eps: float = 1e-6,
+    **rest: Any,
+) -> tuple[Tensor, ...]:
+    found = ascend.mhc_pre(x, phi, alpha, bias, norm_eps, hc_eps)
+    return (*found, *(torch.empty(0) for _ in range(3)))
+
+
+def _mhc_sinkhorn(x: Tensor, *, eps: float = 1e-6, num_iters: int = 20, **rest: Any) -> tuple[Tensor, ...]:
+    return ascend.mhc_sinkhorn(x, eps, num_iters), torch.empty(0), torch.empty(0)
+
+
+def _hc_pre(
+    x: Tensor,
+    fn: Tensor,
+    scale: Tensor,
+    base: Tensor,
+    *,
+    hc_mult: int = 4,
+    hc_sinkhorn_iters: int = 20,
+    norm_eps: float = 1e-6,
+    hc_eps: float = 1e-6,
+) -> tuple[Tensor, ...]:
+    return ascend.hc_pre(x, fn, scale, base, hc_sinkhorn_iters, norm_eps, hc_eps)
+
+
+_IMPLEMENTATIONS = {
+    "npu::npu_clipped_swiglu": _clipped_swiglu,
+    "npu::npu_dynamic_quant": lambda x, **rest: ascend.dynamic_quant(x),
+    "npu::npu_grouped_matmul": _grouped_matmul,
+    "npu::npu_mhc_post": ascend.mhc_post,
+    "npu::npu_mhc_pre": _mhc_pre,
+    "npu::npu_mhc_sinkhorn": _mhc_sinkhorn,
+    "npu::npu_moe_finalize_routing": _finalize_routing,
+    "npu::npu_moe_gating_top_k": _gating,
+    "npu::npu_moe_init_routing_v2": _init_routing,
+    "npu::npu_quant_matmul": _quant_matmul,
+    "npu::npu_rms_norm": lambda x, gamma, epsilon=1e-6: ascend.rms_norm(x, gamma, epsilon),
+    "npu::npu_rotary_mul": _rotary,
+    "custom::npu_hc_post": ascend.hc_post,
+    "custom::npu_hc_pre": _hc_pre,
+}
+
+
+@functools.cache
+def run_on_cpu() -> None:
+    """Gives the operators a CPU implementation, for the rest of the process."""
+    import torch_npu  # noqa: F401
+
+    declare_custom_ops()
+    for name, function in _IMPLEMENTATIONS.items():
+        torch.library.impl(name, "CPU", function)

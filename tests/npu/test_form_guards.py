@@ -1,0 +1,116 @@
+"""Which form every operator takes in each model, and why not another."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import nextn.weights
+from nextn.compile.functional import functionalize
+from nextn.compile.npu.custom_ops import declare_custom_ops
+from nextn.compile.npu.forms.chosen import CUSTOM_OPS, ChosenForms, recorded
+from nextn.compile.npu.requirements import import_torch_npu
+from nextn.compile.trace import TracedGraph, trace
+from nextn.compile.trace_report import fake_model
+from nextn.graphs.config import ModelConfig, parse_model_config
+from nextn.graphs.ops.operator import COMPOSITES, short_name
+from nextn.graphs.session_shape import SessionShape
+from tests.graphs.releases import flash_config, pro_config
+from tests.oracles.synthetic import CASES
+
+EVERYWHERE = {
+    "unit_rms": "npu_rms_norm",
+    "rms_norm": "npu_rms_norm",
+    "rotate": "npu_rotary_mul",
+    "route_by_score": "npu_moe_gating_top_k",
+    "route_by_token": "npu_moe_gating_top_k",
+    "routed_experts": "npu_grouped_matmul",
+    "clamped_swiglu": "npu_clipped_swiglu",
+}
+"""No guard of these fails in a published or bundled model, in either dtype."""
+
+MHC = {"hyper_pre": "npu_mhc_pre", "hyper_post": "npu_mhc_post", "doubly_stochastic": "npu_mhc_sinkhorn"}
+MHC_WITHOUT_SINKHORN = {"hyper_pre": "npu_mhc_pre", "hyper_post": "npu_mhc_post"}
+HC = {"hyper_pre": "npu_hc_pre", "hyper_post": "npu_hc_post"}
+NO_STREAMS = {"hyper_pre": "plain", "hyper_post": "plain", "doubly_stochastic": "npu_mhc_sinkhorn"}
+
+
+def demo_config() -> dict[str, Any]:
+    return json.loads((Path(nextn.weights.__path__[0]) / "demo" / "config.json").read_text())
+
+
+CONFIGS = {
+    "tiny": CASES["tiny"].config,
+    "demo": demo_config(),
+    "flash": flash_config(),
+    "pro": pro_config(),
+    "unnormed": CASES["tiny"].config | {"norm_topk_prob": False},
+}
+
+
+def two_layers(config: ModelConfig) -> ModelConfig:
+    """Forms depend on widths, not on how many layers have them: one routes by token, one by score."""
+    return replace(config, compress_ratios=(0, 4), num_hash_layers=1)
+
+
+@functools.cache
+def traced(name: str, dtype: str) -> TracedGraph:
+    parsed, _ = parse_model_config(CONFIGS[name], "config.json")
+    shape = SessionShape(two_layers(parsed), dtype, num_steps=0, max_seq_len=512)
+    with torch.no_grad():
+        return trace("decode", 1, *fake_model(shape), shape)
+
+
+def choose(name: str, dtype: str, custom: tuple[str, ...]) -> ChosenForms:
+    import_torch_npu()
+    declare_custom_ops()
+    chosen = ChosenForms(custom)
+    functionalize(traced(name, dtype), chosen.forms())
+    return chosen
+
+
+def model(name: str, dtype: str, custom: tuple[str, ...], expected: dict[str, str], **marks: Any) -> Any:
+    return pytest.param(name, dtype, custom, expected, **marks)
+
+
+full = {"marks": pytest.mark.full}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "custom", "expected"),
+    [
+        model("tiny", "float32", (), {}, **full),
+        model("demo", "bfloat16", (), {}),
+        model("demo", "bfloat16", ("MhcPre", "MhcPost", "MhcSinkhorn"), MHC),
+        model("demo", "bfloat16", ("HcPre", "HcPost"), {"hyper_pre": "plain", "hyper_post": "plain"}),
+        model("demo", "float32", CUSTOM_OPS, NO_STREAMS, **full),
+        model("flash", "bfloat16", (), {}),
+        model("flash", "bfloat16", CUSTOM_OPS, HC),
+        model("pro", "bfloat16", (), {}, **full),
+        model("pro", "bfloat16", CUSTOM_OPS, HC, **full),
+        model("pro", "bfloat16", ("MhcPre", "MhcPost"), MHC_WITHOUT_SINKHORN, **full),
+    ],
+)
+def test_forms_of_models(name: str, dtype: str, custom: tuple[str, ...], expected: dict[str, str]) -> None:
+    assert recorded(choose(name, dtype, custom).taken) == EVERYWHERE | expected
+
+
+def test_what_kept_a_form_away_is_told() -> None:
+    chosen = choose("unnormed", "float32", CUSTOM_OPS)
+    assert chosen.faults["hyper_pre"] == {
+        "npu_hc_pre takes bfloat16 streams",
+        "npu_mhc_pre takes bfloat16 streams",
+    }
+    assert recorded(chosen.taken)["route_by_score"] == "plain"
+    assert chosen.faults["route_by_score"] == {"npu_moe_gating_top_k takes weights of sum 1 (norm_topk_prob)"}
+
+
+def test_forms_are_offered_for_operators_that_exist() -> None:
+    known = {short_name(operator) for operator in COMPOSITES} | {"doubly_stochastic"}
+    assert {short_name(operator) for operator in ChosenForms(CUSTOM_OPS).forms()} == known

@@ -1,0 +1,192 @@
+"""Each fused form against the plain form of the same operator, and which of them stands where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nextn.compile.npu.forms.chosen import FORMS
+from nextn.compile.npu.forms.form import Form
+from nextn.graphs.ops.native_forms import PLAIN_FORMS
+from nextn.graphs.ops.operator import COMPOSITES, short_name
+from tests.npu.described_operators import run_on_cpu
+
+PLAIN = {short_name(operator): plain for operator, plain in {**COMPOSITES, **PLAIN_FORMS}.items()}
+
+BF16 = torch.bfloat16
+
+Arguments = tuple[Any, ...]
+
+
+class Draw:
+    def __init__(self, seed: int) -> None:
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def normal(self, *shape: int, scale: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
+        return (scale * torch.randn(*shape, generator=self._generator)).to(dtype)
+
+    def below(self, limit: int, *shape: int) -> Tensor:
+        return torch.randint(limit, shape, generator=self._generator)
+
+    def distinct(self, rows: int, limit: int, count: int) -> Tensor:
+        return torch.rand(rows, limit, generator=self._generator).argsort(1)[:, :count]
+
+    def int8_rows(self, *shape: int) -> tuple[Tensor, Tensor]:
+        scales = 0.01 * torch.rand(*shape[:-1], 1, generator=self._generator)
+        return (self.below(256, *shape) - 128).to(torch.int8), scales
+
+
+def unit_rms(draw: Draw) -> Iterator[Arguments]:
+    yield draw.normal(3, 5), 1e-6
+    yield draw.normal(1, 2, 8, dtype=BF16), 1e-5
+    yield torch.zeros(2, 4), 1e-6
+    yield draw.normal(2, 64, scale=1e4), 1e-6
+
+
+def rms_norm(draw: Draw) -> Iterator[Arguments]:
+    for x, eps in unit_rms(draw):
+        for dtype in (torch.float32, BF16):
+            yield x, draw.normal(x.shape[-1]), eps, dtype
+
+
+def rotate(draw: Draw) -> Iterator[Arguments]:
+    for rows, heads, width, turning in ((5, 3, 12, 4), (1, 1, 8, 8), (7, 2, 64, 2)):
+        angle = 30 * draw.normal(rows, turning // 2)
+        cos, sin = torch.cos(angle), torch.sin(angle)
+        yield draw.normal(rows, heads, width), cos[:, None], sin[:, None]
+        yield draw.normal(rows, width, dtype=BF16), cos, -sin
+        yield draw.normal(1, rows, width), cos[None], sin[None]
+
+
+def route_by_score(draw: Draw) -> Iterator[Arguments]:
+    for rows, experts, k in ((4, 6, 2), (1, 3, 3), (9, 256, 6)):
+        yield 5 * draw.normal(rows, experts), draw.normal(experts), k, True, 1.5
+    # Scores whose softplus a plain log1p(exp) loses.
+    yield draw.normal(3, 8) - 20.0, torch.zeros(8), 3, True, 2.5
+
+
+def route_by_token(draw: Draw) -> Iterator[Arguments]:
+    for logits, _, k, normalise, scale in route_by_score(draw):
+        table = draw.distinct(11, logits.shape[1], k)
+        yield logits, draw.below(11, len(logits)), table, normalise, scale
+
+
+def clamped_swiglu(draw: Draw) -> Iterator[Arguments]:
+    yield 3 * draw.normal(4, 10), 2.0
+    yield draw.normal(2, 3, 6, dtype=BF16), 10.0
+
+
+def routed_experts(draw: Draw, dtype: torch.dtype = torch.float32) -> Iterator[Arguments]:
+    # One row, fewer and more pairs than experts, an expert for all rows, experts without rows.
+    for rows, experts, chosen in ((1, 4, 1), (2, 9, 3), (8, 5, 2), (6, 3, 3)):
+        index = draw.distinct(rows, experts, chosen)
+        gate_up, down = draw.normal(experts, 10, 12), draw.normal(experts, 12, 5)
+        route = draw.normal(rows, chosen).abs()
+        yield draw.normal(rows, 12, dtype=dtype), index, route, gate_up.to(dtype), down.to(dtype), 1.5
+
+
+def routed_int8_experts(draw: Draw) -> Iterator[Arguments]:
+    for x, index, route, gate_up, down, limit in routed_experts(draw, BF16):
+        x[0] = 0.0
+        coded = (*draw.int8_rows(*gate_up.shape), *draw.int8_rows(*down.shape))
+        yield x, index, route, *coded, limit, BF16
+
+
+def int8_linear(draw: Draw) -> Iterator[Arguments]:
+    for rows, inner, out in ((1, 8, 3), (5, 3000, 4), (2, 16, 16)):
+        yield draw.normal(rows, inner), *draw.int8_rows(out, inner), BF16
+        yield draw.normal(2, rows, inner, dtype=BF16), *draw.int8_rows(out, inner), BF16
+    yield torch.zeros(2, 8), *draw.int8_rows(3, 8), BF16
+
+
+def hyper_pre(draw: Draw, width: int = 128) -> Iterator[Arguments]:
+    for rows in (1, 5):
+        streams = draw.normal(rows, 4, width, dtype=BF16)
+        fn = draw.normal(24, 4 * width, scale=(4 * width) ** -0.5)
+        yield streams, fn, 1 + 0.2 * draw.normal(3), draw.normal(24), 1e-6, 1e-6, 20
+
+
+def hyper_post(draw: Draw, width: int = 128) -> Iterator[Arguments]:
+    comb = draw.normal(3, 4, 4).softmax(1)
+    yield draw.normal(3, width), draw.normal(3, 4, width, dtype=BF16), draw.normal(3, 4), comb
+    yield draw.normal(3, width, dtype=BF16), draw.normal(3, 4, width, dtype=BF16), draw.normal(3, 4), comb
+
+
+def doubly_stochastic(draw: Draw) -> Iterator[Arguments]:
+    yield 2 * draw.normal(5, 4, 4), 20, 1e-6
+    yield 9 * draw.normal(1, 4, 4), 1, 1e-6
+
+
+CASES: dict[str, Callable[[Draw], Iterator[Arguments]]] = {
+    "unit_rms": unit_rms,
+    "rms_norm": rms_norm,
+    "rotate": rotate,
+    "route_by_score": route_by_score,
+    "route_by_token": route_by_token,
+    "clamped_swiglu": clamped_swiglu,
+    "routed_experts": routed_experts,
+    "routed_int8_experts": routed_int8_experts,
+    "int8_linear": int8_linear,
+    "hyper_pre": hyper_pre,
+    "hyper_post": hyper_post,
+    "doubly_stochastic": doubly_stochastic,
+}
+
+STEP = {torch.float64: 1e-6, torch.float32: 1e-6, BF16: 2.0**-7}
+"""What results may differ by, to their largest: last bits of float32, one step of bfloat16."""
+
+RELEASE_WIDTH = 4096
+"""The narrowest that the operator package takes."""
+
+
+def cases(form: Form) -> list[Arguments]:
+    draw = Draw(seed=len(form.name))
+    if form.name in ("npu_hc_pre", "npu_hc_post"):
+        return list(CASES[form.operator](draw, RELEASE_WIDTH))  # type: ignore[call-arg]
+    return list(CASES[form.operator](draw))
+
+
+def tensors(found: Any) -> list[Tensor]:
+    return [found] if isinstance(found, Tensor) else list(found)
+
+
+def by_expert(index: Tensor, weight: Tensor) -> Tensor:
+    """Sorted, for neither form promises an order."""
+    order = index.argsort(1)
+    return torch.stack([index.gather(1, order).double(), weight.gather(1, order).double()])
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.operator}-{form.name}")
+def test_a_form_is_the_plain_form(form: Form) -> None:
+    run_on_cpu()
+    for arguments in cases(form):
+        assert form.why_not(*arguments) is None
+        with torch.no_grad():
+            found, expected = tensors(form.build(*arguments)), tensors(PLAIN[form.operator](*arguments))
+        assert [(one.dtype, one.shape) for one in found] == [(one.dtype, one.shape) for one in expected]
+        if form.operator.startswith("route_"):
+            found, expected = [by_expert(*found)], [by_expert(*expected)]
+        for one, other in zip(found, expected, strict=True):
+            limit = STEP[one.dtype] * max(1.0, float(other.abs().max()))
+            assert float((one.double() - other.double()).abs().max()) <= limit, form
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.operator}-{form.name}")
+def test_a_form_of_other_values_is_noticed(form: Form) -> None:
+    """The comparison above can fail: floats of every argument a hundredth larger."""
+    run_on_cpu()
+
+    def larger(one: Any) -> Any:
+        return one * 1.02 if isinstance(one, Tensor) and one.is_floating_point() else one
+
+    noticed = 0
+    for arguments in cases(form):
+        found = tensors(form.build(*map(larger, arguments)))
+        for one, other in zip(found, tensors(PLAIN[form.operator](*arguments)), strict=True):
+            limit = STEP.get(one.dtype, 0.5) * max(1.0, float(other.abs().max()))
+            noticed += float((one.double() - other.double()).abs().max()) > limit
+    assert noticed, form

@@ -1,0 +1,97 @@
+"""The eager driver over ONNX graphs: each launch is one function call, from pasts to presents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+
+from nextn.compile.lowering import ONNX
+from nextn.graphs.driver import GraphKey, Request, Session, eager_graphs
+from nextn.graphs.model import Model
+from nextn.graphs.session_shape import SessionShape
+from nextn.graphs.state import State
+from nextn.weights.pack import load_packed
+from tests.compile.onnx.run import open_file
+from tests.onnx_artifact import small_checkpoint, write_artifact
+
+KEYS = [("prefill", 1), ("seed", 1), ("round", 2)]
+"""What a speculative session of one bucket launches."""
+
+
+@dataclass
+class Exported:
+    """An artifact's graphs `keys`, and fresh sessions to run them in."""
+
+    artifact: Path
+    shape: SessionShape
+    keys: Sequence[GraphKey]
+    opened: dict[GraphKey, Any] = field(default_factory=dict)
+
+    def file(self, key: GraphKey) -> Path:
+        return self.artifact / ONNX.graph_file(f"{key[0]}.b{key[1]}")
+
+    def model(self, key: GraphKey) -> onnx.ModelProto:
+        return onnx.load(self.file(key), load_external_data=False)
+
+    def runtime(self, key: GraphKey) -> Any:
+        """The ONNX Runtime session of a graph."""
+        if key not in self.opened:
+            self.opened[key] = open_file(self.file(key))
+        return self.opened[key]
+
+    def eager(self, **options: bool) -> Session:
+        model, state = Model(self.shape), State(self.shape)
+        model.load_weights(load_packed(self.artifact / ONNX.weights_file))
+        return Session(self.shape, state, eager_graphs(model, state, self.shape), **options)
+
+    def session(self, lost: tuple[GraphKey, str] | None = None, **options: bool) -> Session:
+        """`lost` is a present output of one graph that its launches do not keep."""
+        state = State(self.shape)
+        graphs = {
+            key: launcher(self.runtime(key), state, lost[1] if lost and lost[0] == key else None)
+            for key in self.keys
+        }
+        return Session(self.shape, state, graphs, **options)
+
+
+def export_small(folder: Path) -> Exported:
+    checkpoint, shape = small_checkpoint(folder / "checkpoint")
+    return Exported(write_artifact(folder / "artifact", checkpoint, shape, KEYS), shape, KEYS)
+
+
+def launcher(session: Any, state: State, lost: str | None = None) -> Callable[[], None]:
+    def launch() -> None:
+        feed = {
+            one.name: state.get_buffer(one.name.removeprefix("past.")).numpy() for one in session.get_inputs()
+        }
+        names = [one.name for one in session.get_outputs()]
+        for name, value in zip(names, session.run(names, feed), strict=True):
+            if name != lost:
+                state.get_buffer(name.removeprefix("present.")).copy_(torch.from_numpy(value))
+
+    return launch
+
+
+def requests() -> list[Request]:
+    """Three for two slots: past a chunk, many blocks and the window; one of a single token."""
+    return [
+        Request([3, 1, 4, 1, 5, 9, 2, 6, 5] * 3, 24, seed=5, temperature=0.8),
+        Request([7], 20),
+        Request([8, 2] * 20, 12, seed=11, temperature=1.2),
+    ]
+
+
+def outcome(session: Session) -> list[tuple[list[int], list[int], str | None]]:
+    """Tokens, accept lengths and finish reason of every request."""
+    return [(one.tokens, one.accept_lens, one.finish_reason) for one in session.generate(requests())]
+
+
+def differences(found: State, expected: State) -> dict[str, float]:
+    """The largest by state buffer; integers count too."""
+    pairs = zip(found.named_buffers(), expected.buffers(), strict=True)
+    return {name: float((one.double() - other.double()).abs().max()) for (name, one), other in pairs}
