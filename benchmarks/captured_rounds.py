@@ -21,7 +21,8 @@ def measure(model: Model, new_tokens: int, *, phases: bool) -> dict[str, object]
     times = SelftestTimes()
     with model.session(slots=1, phases=phases, executor=times.executor(model)) as session:
         session.submit(PROMPT, max_new_tokens=new_tokens, ignore_eos=True)
-        session.turn()
+        while session.metrics().num_rounds == 0:
+            session.turn()
         before = session.metrics()
         session.run()
         after = session.metrics()

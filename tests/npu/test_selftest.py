@@ -1,4 +1,4 @@
-"""`nextn-run ART --selftest --device npu` on the fake, whose results are no results: it says so, and where."""
+"""`nextn-run ART --selftest --device npu` on the fake, whose results are no results: it says where."""
 
 from __future__ import annotations
 
