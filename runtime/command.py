@@ -84,21 +84,9 @@ def _open(opening: Callable[[], Opened]) -> Opened:
 
 def _selftest(options: RunOptions, model: Model) -> ExitCode:
     # Only this mode needs numpy, which takes longer to import than all the rest.
-    from nextn.runtime.golden import Check, selftest
+    from nextn.runtime.selftest import run_selftest
 
-    checks: list[Check] = []
-    for check in selftest(model):
-        checks.append(check)
-        if not options.json:
-            print(f"{'PASS' if check.passed else 'FAIL'}  {check.name}: {check.detail}", flush=True)
-    passed = all(check.passed for check in checks)
-    if options.json:
-        entries = [{"name": entry.name, "passed": entry.passed, "detail": entry.detail} for entry in checks]
-        sys.stdout.write(json_output.line({"selftest": {"passed": passed, "checks": entries}}))
-    else:
-        failed = sum(not check.passed for check in checks)
-        print(f"PASS: {len(checks)} checks" if passed else f"FAIL: {failed} of {len(checks)} checks")
-    return ExitCode.OK if passed else ExitCode.ARTIFACT
+    return run_selftest(model, as_json=options.json)
 
 
 def _show_info(options: RunOptions, model: Model) -> None:

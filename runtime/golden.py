@@ -13,9 +13,11 @@ from safetensors import SafetensorError, safe_open
 from nextn.runtime.artifact_files import checked_path
 from nextn.runtime.contract import golden_format as form
 from nextn.runtime.contract.blocks import TEMPERATURE_ONE, Result
-from nextn.runtime.contract.errors import ArtifactError
+from nextn.runtime.contract.errors import ArtifactError, ExecutionError
 from nextn.runtime.contract.golden_format import GoldenRun, GoldenScript
+from nextn.runtime.golden_state import BufferDifference, compare_rows
 from nextn.runtime.model import Model
+from nextn.runtime.selftest_times import SelftestTimes
 from nextn.runtime.session import Session, SessionResult
 from nextn.runtime.state_rows import row_sums
 
@@ -29,11 +31,15 @@ COMPARED_FIELDS = ("out_count", "accepted", "finished", "pos")
 
 @dataclass(frozen=True)
 class Check:
-    """One compared aspect of one replay; `detail` says what differs, or what was covered."""
+    """One compared aspect of one replay; `detail` says what differs, or what was covered.
+
+    `buffers` has every state buffer, if it was state that was compared.
+    """
 
     name: str
     passed: bool
     detail: str
+    buffers: tuple[BufferDifference, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,62 +79,89 @@ class GoldenFile:
             raise ArtifactError("golden file cannot be read", file=self.path, found=error) from error
 
 
-def selftest(model: Model) -> Iterator[Check]:
+def selftest(model: Model, times: SelftestTimes | None = None) -> Iterator[Check]:
     """Replays every golden run alone (as `round` and as phases), then several together in each batch size.
 
-    Raises ArtifactError if the golden file is unusable, ExecutionError if a graph fails.
+    Phases are left out if the artifact has none. What fails while it runs is a check that failed; `times`
+    keeps how long what was replayed took. Raises ArtifactError if the golden file is unusable, and what
+    making a session raises.
     """
     golden = GoldenFile(model)
+    replay = _Replay(model, golden, times or SelftestTimes())
     for index, run in enumerate(golden.script.runs):
-        yield from _replay_alone(model, golden, index, phases=False)
-        if run.speculation:
-            yield from _replay_alone(model, golden, index, phases=True)
+        yield from replay.alone(index, phases=False)
+        if run.speculation and model.has_phases:
+            yield from replay.alone(index, phases=True)
     for batch in model.manifest.limits.batch_sizes:
         for speculation, phases in ((True, False), (True, True), (False, False)):
             members = [i for i, run in enumerate(golden.script.runs) if run.speculation == speculation]
-            if batch > 1 and members:
-                yield _replay_together(model, golden, members, batch, speculation=speculation, phases=phases)
+            if batch > 1 and members and (model.has_phases or not phases):
+                yield replay.together(members, batch, speculation=speculation, phases=phases)
 
 
-def _replay_alone(model: Model, golden: GoldenFile, index: int, *, phases: bool) -> Iterator[Check]:
-    run, expected, script = golden.script.runs[index], golden.expected[index], golden.script
-    graphs = "phases" if phases else "round" if run.speculation else "decode"
-    label = f"run {index} ({graphs})"
-    with model.session(slots=1, speculation=run.speculation, phases=phases) as session:
-        request = _submit(session, run)
-        blocks = _run_keeping_blocks(session, request)
-        result = session.result(request)
-        tokens = _compare_tokens(f"{label} tokens", expected, result, script.token_margin)
-        yield tokens
-        if tuple(expected.tokens) != result.tokens:
-            return
-        yield _compare_accept_lens(f"{label} accept lens", expected, result)
-        yield _compare_blocks(f"{label} result blocks", expected, blocks)
-        if not phases:
-            yield _compare_state(f"{label} state", model, session, expected, script)
+class _Replay:
+    """Sessions over golden runs, each compared to what was recorded."""
+
+    def __init__(self, model: Model, golden: GoldenFile, times: SelftestTimes) -> None:
+        self._model = model
+        self._golden = golden
+        self._times = times
+
+    def alone(self, index: int, *, phases: bool) -> Iterator[Check]:
+        run, expected, script = (
+            self._golden.script.runs[index],
+            self._golden.expected[index],
+            self._golden.script,
+        )
+        graphs = _graphs(run.speculation, phases)
+        label = f"run {index} ({graphs})"
+        executor = self._times.executor(self._model)
+        try:
+            with self._model.session(
+                slots=1, speculation=run.speculation, phases=phases, executor=executor
+            ) as session:
+                request = _submit(session, run)
+                blocks = _run_keeping_blocks(session, request)
+                self._times.keep_rounds(graphs, session)
+                result = session.result(request)
+                yield _compare_tokens(f"{label} tokens", expected, result, script.token_margin)
+                if tuple(expected.tokens) != result.tokens:
+                    return
+                yield _compare_accept_lens(f"{label} accept lens", expected, result)
+                yield _compare_blocks(f"{label} result blocks", expected, blocks)
+                if not phases:
+                    yield _compare_state(f"{label} state", self._model, session, expected, script)
+        except ExecutionError as error:
+            yield Check(f"{label} runs", False, str(error))
+
+    def together(self, members: Sequence[int], batch: int, *, speculation: bool, phases: bool) -> Check:
+        chosen = [members[position % len(members)] for position in range(batch)]
+        graphs = _graphs(speculation, phases)
+        name = f"{batch} requests together ({graphs}) tokens"
+        executor = self._times.executor(self._model)
+        try:
+            with self._model.session(
+                slots=batch, speculation=speculation, phases=phases, executor=executor
+            ) as session:
+                requests = [_submit(session, self._golden.script.runs[index]) for index in chosen]
+                session.run()
+                self._times.keep_rounds(f"{graphs}, {batch} together", session)
+                for index, request in zip(chosen, requests, strict=True):
+                    check = _compare_tokens(
+                        name,
+                        self._golden.expected[index],
+                        session.result(request),
+                        self._golden.script.token_margin,
+                    )
+                    if not check.passed:
+                        return Check(name, False, f"run {index}: {check.detail}")
+        except ExecutionError as error:
+            return Check(name, False, str(error))
+        return Check(name, True, f"{len(chosen)} requests")
 
 
-def _replay_together(
-    model: Model,
-    golden: GoldenFile,
-    members: Sequence[int],
-    batch: int,
-    *,
-    speculation: bool,
-    phases: bool,
-) -> Check:
-    chosen = [members[position % len(members)] for position in range(batch)]
-    graphs = "phases" if phases else "round" if speculation else "decode"
-    name = f"{batch} requests together ({graphs}) tokens"
-    with model.session(slots=batch, speculation=speculation, phases=phases) as session:
-        requests = [_submit(session, golden.script.runs[index]) for index in chosen]
-        session.run()
-        for index, request in zip(chosen, requests, strict=True):
-            result = session.result(request)
-            check = _compare_tokens(name, golden.expected[index], result, golden.script.token_margin)
-            if not check.passed:
-                return Check(name, False, f"run {index}: {check.detail}")
-    return Check(name, True, f"{len(chosen)} requests")
+def _graphs(speculation: bool, phases: bool) -> str:
+    return "phases" if phases else "round" if speculation else "decode"
 
 
 def _submit(session: Session, run: GoldenRun) -> int:
@@ -199,18 +232,13 @@ def _compare_state(
     name: str, model: Model, session: Session, expected: Expected, script: GoldenScript
 ) -> Check:
     specifications = {specification.name: specification for specification in model.manifest.state}
-    rows = 0
+    differences = []
     for buffer, wanted in expected.state.items():
         if buffer not in specifications:
             raise ArtifactError("golden script refused", key="state", expected="a state buffer", found=buffer)
         found = row_sums(session.state(buffer), specifications[buffer])
-        if wanted.shape != found.shape:
-            return Check(name, False, f"{buffer}: expected {wanted.shape} sums, found {found.shape}")
-        allowed = script.state_rtol * wanted[:, 1:] + script.state_atol
-        wrong = np.flatnonzero(~(np.abs(wanted - found) <= allowed).all(axis=1))
-        if len(wrong):
-            row = int(wrong[0])
-            detail = f"sums expected {wanted[row].tolist()}, found {found[row].tolist()}"
-            return Check(name, False, f"{buffer} row {row}: {detail}")
-        rows += len(found)
-    return Check(name, True, f"{rows} rows of {len(expected.state)} buffers")
+        differences.append(compare_rows(buffer, wanted, found, script.state_rtol, script.state_atol))
+    faults = [difference.fault for difference in differences if difference.fault is not None]
+    rows = sum(difference.rows for difference in differences)
+    detail = "; ".join(faults) or f"{rows} rows of {len(differences)} buffers"
+    return Check(name, not faults, detail, tuple(differences))

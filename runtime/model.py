@@ -144,10 +144,15 @@ class Model:
         samples = int(parameters.round_samples)
         return Session(self._library, handle, owner=self, round_samples=samples, calls=calls)
 
+    @property
+    def has_phases(self) -> bool:
+        """Whether sessions can run the phases of a round one by one."""
+        names = {graph.name for graph in self.manifest.graphs}
+        return "round" not in names or "verify" in names
+
     def check_phases(self) -> None:
         """Raises UsageError if the phases were left out when the artifact was compiled."""
-        names = {graph.name for graph in self.manifest.graphs}
-        if "round" in names and "verify" not in names:
+        if not self.has_phases:
             raise UsageError(
                 "the artifact has no separate phases: a session would capture more graphs of them than "
                 "the chip it was compiled for holds",

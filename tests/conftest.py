@@ -61,6 +61,11 @@ RECIPES = {
         ("--device", "npu", "--dtype", "float32", "--speculative-num-steps", "2", "--batch-sizes", "2")
         + ("--max-seq-len", "192", "--prefill-chunk", "16"),
     ),
+    "exported_cuda": Recipe(
+        "tiny",
+        ("--device", "cuda", "--dtype", "float32", "--speculative-num-steps", "2", "--batch-sizes", "1,2")
+        + ("--max-seq-len", "192", "--prefill-chunk", "16"),
+    ),
 }
 
 FEW_GRAPHS = ("--batch-sizes", "2", "--max-seq-len", "192", "--prefill-chunk", "16")

@@ -7,6 +7,7 @@ of what it does to state while it loads graphs, holds for a device; only the cap
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 
 import nextn
 from nextn.graphs.driver import Request
+from nextn.runtime.cli import main as nextn_run
 from nextn.runtime.contract.blocks import Control
 from nextn.runtime.contract.errors import ArtifactError, ExecutionError, UsageError
 from nextn.runtime.executors.capture import requirements
@@ -188,3 +190,15 @@ def test_the_rest_of_such_an_artifact_runs(without_phases: Path, model: Model) -
         [completion] = engine.generate([ask.prompt], max_new_tokens=ask.max_new_tokens, ignore_eos=True)
     [expected] = run_native(model, [ask])
     assert tuple(completion.token_ids) == expected.tokens
+
+
+@pytest.mark.full
+def test_a_selftest_passes_where_graphs_compute(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The checklist of a person with a device, with the host as the device."""
+    capsys.readouterr()
+    assert nextn_run([str(artifact), "--selftest", "--device", "cpu", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)["selftest"]
+    assert report["passed"] and len(report["checks"]) == 25
+    assert {buffer["largest"] for buffer in report["state"]} == {0.0}, "the very operators of the recording"
+    assert report["environment"]["device"] == "cpu"
+    assert len(report["times"]["graphs"]) == 8

@@ -13,6 +13,7 @@ import torch
 
 import nextn
 from nextn.runtime.contract.blocks import Control, Result
+from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.executors import captured_graphs
 from nextn.runtime.executors.capture.programs import Program
 from nextn.runtime.executors.capture.session_graphs import SessionGraphs
@@ -213,7 +214,7 @@ def test_a_host_wait_inside_is_refused(
 ) -> None:
     on_device = torch.ones(2, device="npu")
     inject(monkeypatch, lambda: getattr(on_device.sum(), wait)())
-    with pytest.raises(RuntimeError, match="107030"):
+    with pytest.raises(ExecutionError, match=r"graph prefill\.b1 cannot be captured .*107030"):
         model.session(speculation=False)
 
 

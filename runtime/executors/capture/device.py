@@ -28,6 +28,9 @@ class Device:
         self.name = name
         self._module: Any = torch.get_device_module(name)
         self._entered = threading.local()
+        if name == "cpu":
+            # Thousands of small operators: a second thread only adds waiting.
+            torch.set_num_threads(1)
 
     def enter(self) -> None:
         """Chooses the device for the calling thread; a thread that never did has no context on an NPU."""

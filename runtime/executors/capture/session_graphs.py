@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
+from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.contract.graph_spec import StateSpec
 from nextn.runtime.executors.capture.shared import Shared, host_tensor
 from nextn.runtime.model import Model
@@ -51,7 +52,7 @@ class SessionGraphs:
     def load(self, graph: str) -> None:
         self._device.enter()
         program = self._shared.program(graph).over(self._tensors)
-        with self._serving_scratch():
+        with _explained(f"graph {graph} cannot be captured"), self._serving_scratch():
             self._replays[graph] = self._recorder.record(program)
 
     def write(self, name: str, start: int, stop: int) -> None:
@@ -68,20 +69,23 @@ class SessionGraphs:
 
     def launch(self, graph: str) -> None:
         self._device.enter()
-        self._replays[graph]()
+        with _explained(f"graph {graph} cannot be launched"):
+            self._replays[graph]()
 
     def wait(self) -> None:
         self._device.enter()
-        self._device.wait()
+        with _explained("the graphs that were launched failed"):
+            self._device.wait()
 
     def read(self, name: str) -> None:
         self._device.enter()
         staged = self._staged.get(name)
-        if staged is None:
-            self._host[name].copy_(self._tensors[name])
-            return
-        staged.copy_(self._tensors[name], non_blocking=True)
-        self._device.wait()
+        with _explained(f"{name} cannot be read from the device"):
+            if staged is None:
+                self._host[name].copy_(self._tensors[name])
+                return
+            staged.copy_(self._tensors[name], non_blocking=True)
+            self._device.wait()
         self._host[name].copy_(staged)
 
     def close(self) -> None:
@@ -107,6 +111,15 @@ class SessionGraphs:
         for spec in self._manifest.state:
             rows = _rows_of(spec, scratch)
             self._tensors[spec.name][rows].copy_(self._host[spec.name][rows])
+
+
+@contextmanager
+def _explained(message: str) -> Iterator[None]:
+    """torch's errors about a device as one line, which a host can print."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise ExecutionError(message, found=error) from error
 
 
 def _rows_of(spec: StateSpec, slot: int) -> slice:
