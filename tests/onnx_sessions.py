@@ -23,6 +23,9 @@ KEYS = [("prefill", 1), ("seed", 1), ("round", 2)]
 """What a speculative session of one bucket launches."""
 
 
+Outcome = list[tuple[list[int], list[int], str | None]]
+
+
 @dataclass
 class Exported:
     """An artifact's graphs `keys`, and fresh sessions to run them in."""
@@ -86,9 +89,18 @@ def requests() -> list[Request]:
     ]
 
 
-def outcome(session: Session) -> list[tuple[list[int], list[int], str | None]]:
-    """Tokens, accept lengths and finish reason of every request."""
-    return [(one.tokens, one.accept_lens, one.finish_reason) for one in session.generate(requests())]
+def long_requests() -> list[Request]:
+    """Past a block of 128 while decoding, and past as many blocks of 4 as `tiny` chooses from."""
+    return [
+        Request([3, 1, 4, 1, 5, 9, 2, 6, 5] * 12, 60, seed=5, temperature=0.8),
+        Request([7], 150, seed=2, temperature=1.0),
+    ]
+
+
+def outcome(session: Session, asked: Sequence[Request] | None = None) -> Outcome:
+    """Tokens, accept lengths and finish reason of every request; of `requests()` if none are given."""
+    done = session.generate(requests() if asked is None else asked)
+    return [(one.tokens, one.accept_lens, one.finish_reason) for one in done]
 
 
 def differences(found: State, expected: State) -> dict[str, float]:

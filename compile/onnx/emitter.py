@@ -32,9 +32,10 @@ class Emitter:
         """From here on `node` is these values: one, or the members of a list."""
         self._values[node] = names
 
-    def add(self, operator: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
-        """Adds a node; its output, or the first of them."""
-        return self.builder.node(operator, inputs, outputs=outputs, **attributes)[0]
+    def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """Adds a node of one output; the output."""
+        (output,) = self.builder.node(operator, inputs, **attributes)
+        return output
 
     def finish(self, node: fx.Node, operator: str, *inputs: str, **attributes: Any) -> None:
         """Adds the node that computes `node`, under the name that its value must have if there is one."""

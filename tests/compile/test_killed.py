@@ -25,10 +25,10 @@ GOLDEN = "golden.safetensors"
 PACKED, RECORDED = "weights packed", "golden runs recorded"
 
 
-def killed(checkpoint: Path, output: Path, when: str, file: str) -> Path:
+def killed(checkpoint: Path, output: Path, when: str, file: str, *more: str) -> Path:
     """The partial folder that a kill before or after `file` gets its name leaves."""
     script = str(Path(__file__).with_name("killed_compile.py"))
-    arguments = [when, file, str(checkpoint), "-o", str(output), *OPTIONS]
+    arguments = [when, file, str(checkpoint), "-o", str(output), *OPTIONS, *more]
     done = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not output.exists()
@@ -94,6 +94,24 @@ def test_nothing_finished_is_lost(
         for folder in (tmp_path / "artifact", undisturbed)
     )
     assert recorded == expected
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("file", [WEIGHTS, "graphs.decode.b1.onnx.json"])
+def test_weights_beside_the_graphs(
+    tmp_path: Path, checkpoint: Path, compile_to: Run, reads: list[str], file: str
+) -> None:
+    """ONNX has them in the graphs' folder, where an attempt and its journal lie too."""
+    onnx = ("--emit", "onnx")
+    killed(checkpoint, tmp_path / "artifact", "after", file, *onnx)
+    reads.clear()
+    again = compile_to(tmp_path / "artifact", *OPTIONS, *onnx)
+    assert again.code == 0, again.err
+    assert {name for name in reads if "tid2eid" not in name} == set()
+    graphs = {path.name for path in (tmp_path / "artifact" / "graphs").iterdir()}
+    assert graphs == {WEIGHTS, "prefill.b1.onnx", "decode.b1.onnx"}
+    manifest = parse_manifest((tmp_path / "artifact" / "manifest.json").read_text(), "manifest.json")
+    assert manifest.weights.file == f"graphs/{WEIGHTS}"
 
 
 @pytest.mark.parametrize(

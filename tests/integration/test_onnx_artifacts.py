@@ -20,8 +20,8 @@ pytestmark = pytest.mark.full
 TWINS = {1: "steps_1", 2: "avx2", 3: "speculative"}
 """Artifacts of the same weights and depth; their buckets are others, which no token depends on."""
 
-STATE_TOLERANCE = 2e-4
-"""Measured: 3e-5."""
+STATE_TOLERANCE = 5e-5
+"""Measured: 8e-6."""
 
 LONGEST = 150
 

@@ -39,6 +39,17 @@ OTHER_TYPE = {
     "Sigmoid": "Relu",
 }
 
+EXCHANGED_OPERANDS = {"SelectV2": (1, 2), "RotaryPositionEmbedding": (1, 2)}
+
+OTHER_ATTRIBUTE = {
+    "RmsNorm": ("epsilon", 0.1),
+    "ClippedSwiglu": ("alpha", 1.1),
+    "MoeGatingTopK": ("routed_scaling_factor", 1.0),
+}
+
+FUSED = {"RotaryPositionEmbedding", *OTHER_ATTRIBUTE}
+"""Few of a graph's operators: all are changed."""
+
 NOTICED = 1e-5
 """What the comparison of rounds allows."""
 
@@ -98,21 +109,29 @@ def mutants(program: GeProgram, step: int) -> Iterator[str]:
     seen: Counter[str] = Counter()
     for operator in program.graph.op:
         kind = operator.type
-        if kind not in OTHER_TYPE and kind != "SelectV2":
+        if kind not in {*OTHER_TYPE, *EXCHANGED_OPERANDS, *OTHER_ATTRIBUTE}:
             continue
         seen[kind] += 1
-        if seen[kind] % step:
+        if seen[kind] % step and kind not in FUSED:
             continue
+        right = type(operator)()
+        right.CopyFrom(operator)
         _change(operator)
         yield kind
-        _change(operator, back=kind)
+        operator.CopyFrom(right)
 
 
-def _change(operator: Any, back: str | None = None) -> None:
-    if "SelectV2" in (operator.type, back):
-        operator.input[1], operator.input[2] = operator.input[2], operator.input[1]
+def _change(operator: Any) -> None:
+    kind = operator.type
+    if kind in EXCHANGED_OPERANDS:
+        one, other = EXCHANGED_OPERANDS[kind]
+        operator.input[one], operator.input[other] = operator.input[other], operator.input[one]
+    elif kind in OTHER_ATTRIBUTE:
+        name, value = OTHER_ATTRIBUTE[kind]
+        assert operator.attr[name].f != value
+        operator.attr[name].f = value
     else:
-        operator.type = back or OTHER_TYPE[operator.type]
+        operator.type = OTHER_TYPE[kind]
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,7 @@ from nextn.weights.aligned_file import PlannedTensor, plan_file
 def write_header(file: Path, shape: SessionShape) -> int:
     """A packed file of nothing but holes after its header; its size."""
     plan = plan_file(
-        PlannedTensor(one.name, getattr(torch, one.dtype), one.shape)
-        for one in declared_weights(shape.config, shape.dtype, shape.num_steps > 0)
+        PlannedTensor(one.name, getattr(torch, one.dtype), one.shape) for one in declared_weights(shape)
     )
     with open(file, "wb") as weights:
         weights.write(plan.header)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
 import pytest
 
 from nextn.compile.lowering import NEWEST_OPSET
-from nextn.graphs.driver import GraphKey, Session
+from nextn.graphs.driver import GraphKey, Request, Session
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import input_table, state_table
 from nextn.weights import Checkpoint
 from tests.onnx_artifact import write_artifact
-from tests.onnx_sessions import KEYS, Exported, differences, outcome
+from tests.onnx_sessions import KEYS, Exported, Outcome, differences, long_requests, outcome, requests
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 
 STATE_TOLERANCE = 2e-5
 """Measured: 5e-6."""
 
-MANY_ROUNDS = 200
-
-Outcome = list[tuple[list[int], list[int], str | None]]
+MANY_ROUNDS = 400
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +67,20 @@ def test_every_write_is_an_output_that_matters(
     assert unseen_losses(exported, key, eager, expected) == HANDED_ON_INSIDE.get(key[0], set())
 
 
-def unseen_losses(exported: Exported, key: GraphKey, eager: Session, expected: Outcome) -> set[str]:
+def unseen_losses(
+    exported: Exported,
+    key: GraphKey,
+    eager: Session,
+    expected: Outcome,
+    ask: Callable[[], list[Request]] = requests,
+) -> set[str]:
     """Outputs that launches may lose and no token, acceptance or other buffer tells."""
     unseen = set()
     for output in exported.runtime(key).get_outputs():
         session = exported.session(
             lost=(key, output.name), phases=eager.phases, speculation=eager.speculation
         )
-        if loses(session, expected):
+        if loses(session, expected, ask()):
             continue
         found = differences(session.state, eager.state)
         others = [found[name] for name in found if f"present.{name}" != output.name]
@@ -84,7 +89,7 @@ def unseen_losses(exported: Exported, key: GraphKey, eager: Session, expected: O
     return unseen
 
 
-def loses(session: Session, expected: Outcome) -> bool:
+def loses(session: Session, expected: Outcome, asked: list[Request]) -> bool:
     """Whether a session's outcome differs; one that never ends, or emits nothing, differs."""
     rounds = iter(range(MANY_ROUNDS))
     launch = session.round
@@ -95,7 +100,7 @@ def loses(session: Session, expected: Outcome) -> bool:
 
     session.round = limited  # type: ignore[method-assign]
     try:
-        return outcome(session) != expected
+        return outcome(session, asked) != expected
     except (StopIteration, IndexError):
         return True
 
@@ -183,11 +188,11 @@ def test_every_write_of_separate_phases_matters(tmp_path: Path, mode: str) -> No
     artifact = write_artifact(tmp_path / "artifact", checkpoint, shape, keys, NEWEST_OPSET)
     exported = Exported(artifact, shape, keys)
     eager = exported.eager(phases=mode == "phases", speculation=mode == "phases")
-    expected = outcome(eager)
+    expected = outcome(eager, long_requests())
     found = exported.session(phases=eager.phases, speculation=eager.speculation)
-    assert outcome(found) == expected
+    assert outcome(found, long_requests()) == expected
     assert max(differences(found.state, eager.state).values()) <= STATE_TOLERANCE
     for key in keys[2:]:
         # Plain decoding keeps the streams that a draft would start from.
         unread = {"target_streams"} if key[0] == "decode" else set()
-        assert unseen_losses(exported, key, eager, expected) == unread, key
+        assert unseen_losses(exported, key, eager, expected, long_requests) == unread, key

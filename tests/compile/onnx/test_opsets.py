@@ -35,7 +35,7 @@ def session(exported: Exported) -> Session:
     session = exported.eager(phases=True)
     session.prefill(0, Request([3, 1, 4], 9))
     session.prefill(1, Request([2, 7, 1, 8], 2))
-    session.choose_slots("slots_b2", [0, 1])
+    session.input("slots_b2").copy_(torch.tensor([0, 1]))
     session.launch("verify", 2)
     return session
 
