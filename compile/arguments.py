@@ -50,6 +50,11 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
         help="how matrices are kept in the artifact (default: as the compute dtype); stored: int8 stays int8",
     )
     group.add_argument(
+        "--npu-fused",
+        action="store_true",
+        help="let exported programs call torch_npu's fused operators (GE IR always does)",
+    )
+    group.add_argument(
         "--npu-custom-ops",
         metavar="NAME,NAME",
         help="GE operators beside torch_npu's own that graphs may call (default: none)",

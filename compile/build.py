@@ -237,6 +237,7 @@ class _Builder:
             self._partial.folder / self._weights_file,
             lowering.opset,
             self._inputs.custom_ops,
+            bool(lowering.chosen_ops),
         )
 
     def _tokenizer(self) -> tuple[FileRecord, ...]:

@@ -1,4 +1,4 @@
-"""One traced graph to one `.pt2` file: an exported program over aten operators alone, without any value.
+"""One traced graph to one `.pt2` file: an exported program over aten operators, without any value.
 
 Whoever has torch can load it, and bind it to tensors of any device; nothing of ours is needed for that. It is
 the traced program itself, operator for operator and in its order, so that row writes happen in place.
@@ -27,11 +27,12 @@ from torch.export.graph_signature import (
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from nextn.compile.functional import NO_FORMS, Forms
 from nextn.compile.trace import TracedGraph
 from nextn.graphs.ops.native_forms import PLAIN_FORMS
 from nextn.graphs.ops.operator import COMPOSITES
 
-_FORMS = {**COMPOSITES, **PLAIN_FORMS}
+_PLAIN: Forms = {**COMPOSITES, **PLAIN_FORMS}
 
 _WRITE = torch.ops.aten.index_put_.default
 
@@ -39,16 +40,19 @@ _ASSERTION = torch.ops.aten._assert_tensor_metadata.default
 """Holds for static shapes by construction, and names a device that a program may be moved from."""
 
 
-def write_exported_program(traced: TracedGraph, output: Path) -> None:
+def write_exported_program(traced: TracedGraph, output: Path, forms: Forms = NO_FORMS) -> None:
     """Writes `output`: a program whose arguments are the graph's tensors, in the order of its spec.
 
     It changes state in place, and returns the tensors it changed: a program must return something.
+
+    Args:
+        forms: takes the place of the plain form of operators of ours; called with fake tensors.
     """
-    torch.export.save(_program(_with_arguments(traced)), output)
+    torch.export.save(_program(_with_arguments(traced, {**_PLAIN, **forms})), output)
 
 
-def _with_arguments(traced: TracedGraph) -> fx.Graph:
-    """The traced graph with its tensors as arguments and operators of ours in their plain form."""
+def _with_arguments(traced: TracedGraph, forms: Forms) -> fx.Graph:
+    """The traced graph with its tensors as arguments, and operators of ours by their forms."""
     graph = fx.Graph()
     copies: dict[fx.Node, Any] = {}
     lifted = {
@@ -64,8 +68,8 @@ def _with_arguments(traced: TracedGraph) -> fx.Graph:
         if node.op in ("placeholder", "output") or node.target is _ASSERTION:
             continue
         first: Any = node.args[0] if node.args else None
-        if node.target in _FORMS:
-            copies[node] = _inlined(graph, node, copies)
+        if node.target in forms:
+            copies[node] = _inlined(graph, node, copies, forms)
         elif node.target is operator.getitem and isinstance(copies[first], tuple):
             copies[node] = copies[first][node.args[1]]
         else:
@@ -84,18 +88,18 @@ def _like(source: fx.Node, copy: fx.Node) -> fx.Node:
     return copy
 
 
-def _inlined(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, Any]) -> Any:
+def _inlined(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, Any], forms: Forms) -> Any:
     """What an operator of ours decomposes into, in place of its call; a tuple of nodes if it has results."""
     sources = [argument for argument in node.args if isinstance(argument, fx.Node)]
     values = [source.meta["val"] for source in sources]
-    form = _FORMS[node.target]  # type: ignore[index]
+    form = forms[node.target]  # type: ignore[index]
 
     def call(*tensors: torch.Tensor) -> Any:
         given = dict(zip(sources, tensors, strict=True))
         return form(*(given.get(one, one) for one in node.args), **node.kwargs)  # type: ignore[arg-type]
 
     with values[0].fake_mode:  # the mode of the whole program, also for what the form makes from nothing
-        plain = make_fx(call, decomposition_table=_FORMS, pre_dispatch=True)(*values)
+        plain = make_fx(call, decomposition_table=forms, pre_dispatch=True)(*values)
     inner: dict[fx.Node, Any] = dict(
         zip(plain.graph.find_nodes(op="placeholder"), (copies[one] for one in sources), strict=True)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from nextn.graphs.ops.native_forms import CPU_KERNELS, PLAIN_FORMS
@@ -97,6 +97,9 @@ CUDA, NPU = (
     for device in ("cuda", "npu")
 )
 """Exported programs, which a process captures as graphs of the device when it loads them."""
+
+NPU_FUSED = replace(NPU, chosen_ops=NPU_CHOSEN_OPS)
+"""The same with torch_npu's fused operators, which only an NPU has."""
 
 DEFAULT_EMIT: Mapping[Device, Emit] = MappingProxyType({"cpu": "aoti", "cuda": "pt2", "npu": "pt2"})
 

@@ -7,7 +7,15 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nextn.compile.lowering import DEFAULT_EMIT, DEFAULT_OPSET, LOWERINGS, NEWEST_OPSET, Lowering
+from nextn.compile.lowering import (
+    DEFAULT_EMIT,
+    DEFAULT_OPSET,
+    LOWERINGS,
+    NEWEST_OPSET,
+    NPU,
+    NPU_FUSED,
+    Lowering,
+)
 from nextn.compile.npu.forms.chosen import CUSTOM_OPS
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.session_shape import SessionShape
@@ -166,8 +174,8 @@ def _check_weights_as(arguments: argparse.Namespace, dtype: str, lowering: Lower
     if weights_as == "stored":
         if not lowering.chosen_ops:
             raise UsageError(
-                "--weights-as stored keeps int8 codes, for which --device npu --emit air has graphs; "
-                "other graphs have none for them, and weights are dequantised when they are packed",
+                "--weights-as stored keeps int8 codes, for which --device npu has graphs, with --emit air or "
+                "--npu-fused; elsewhere weights are dequantised when they are packed",
                 expected=dtype,
                 found=weights_as,
             )
@@ -184,9 +192,9 @@ def _check_weights_as(arguments: argparse.Namespace, dtype: str, lowering: Lower
 def _custom_ops(text: str | None, lowering: Lowering) -> tuple[str, ...]:
     if text is None:
         return ()
-    if not lowering.chosen_ops:
+    if lowering.emit != "air":
         raise UsageError(
-            "--npu-custom-ops chooses forms of ops, which --device npu --emit air has",
+            "--npu-custom-ops names operators of GE IR, which --device npu --emit air writes",
             found=f"--device {lowering.device} --emit {lowering.emit}",
         )
     names = () if text == "none" else tuple(sorted(set(text.split(","))))
@@ -208,6 +216,10 @@ def _lowering(arguments: argparse.Namespace) -> Lowering:
         raise UsageError(
             "--isa chooses instructions of a CPU", expected="--emit aoti", found=f"--emit {lowering.emit}"
         )
+    if arguments.npu_fused:
+        if lowering.device != "npu":
+            raise UsageError("--npu-fused chooses operators of an NPU", found=f"--device {lowering.device}")
+        lowering = NPU_FUSED if lowering is NPU else lowering
     return _with_opset(lowering, arguments.opset)
 
 

@@ -37,8 +37,8 @@ class Toolchain:
 def detect_toolchain(isa: str, lowering: Lowering) -> Toolchain:
     """What compiles for a lowering here.
 
-    Raises ExecutionError without a C++ compiler (aoti), torch_npu (air) or onnx, or with another torch;
-    UsageError for the ISA.
+    Raises ExecutionError without a C++ compiler (aoti), torch_npu (air, fused operators) or onnx, or with
+    another torch; UsageError for the ISA.
     """
     found = torch.__version__.split("+")[0]
     if found != TORCH_VERSION:
@@ -52,7 +52,7 @@ def detect_toolchain(isa: str, lowering: Lowering) -> Toolchain:
         case "onnx":
             compiler = f"onnx {onnx_version()}, opset {lowering.opset}"
         case "pt2":
-            compiler = "torch.export"
+            compiler = f"torch_npu {torch_npu_version()}" if lowering.chosen_ops else "torch.export"
         case _:
             compiler, instruction_set = _compiler_version(), choose_instruction_set(isa)
     return Toolchain(VERSION, _sources_sha256(), found, compiler, instruction_set)

@@ -34,7 +34,8 @@ _PR_SET_PDEATHSIG = 1
 class GraphJob:
     """One graph to compile. `output` is the file to write; its `.json` sibling will describe it.
 
-    `weights` is the packed file of the artifact; `opset` is for ONNX alone.
+    `weights` is the packed file of the artifact; `opset` is for ONNX alone; `fused` lets an exported program
+    call torch_npu's fused operators.
     """
 
     name: str
@@ -46,6 +47,7 @@ class GraphJob:
     weights: Path
     opset: int | None
     custom_ops: tuple[str, ...] = ()
+    fused: bool = False
 
     @property
     def key(self) -> str:
@@ -78,6 +80,7 @@ class GraphJob:
             weights=Path(raw["weights"]),
             opset=raw["opset"],
             custom_ops=tuple(raw["custom_ops"]),
+            fused=raw["fused"],
         )
 
 
@@ -94,10 +97,20 @@ def _write_air(job: GraphJob, traced: TracedGraph) -> Mapping[str, str]:
     return write_air(traced, slots_input(job.name, job.batch), job.output, job.custom_ops)
 
 
-def _write_exported_program(job: GraphJob, traced: TracedGraph) -> None:
+def _write_exported_program(job: GraphJob, traced: TracedGraph) -> Mapping[str, str]:
     from nextn.compile.exported_form import write_exported_program
 
-    write_exported_program(traced, job.output)
+    if not job.fused:
+        write_exported_program(traced, job.output)
+        return {}
+    from nextn.compile.npu.requirements import import_torch_npu
+
+    import_torch_npu()
+    from nextn.compile.npu.forms.chosen import ChosenForms, recorded
+
+    chosen = ChosenForms()
+    write_exported_program(traced, job.output, chosen.forms())
+    return recorded(chosen.taken)
 
 
 def _write_onnx(job: GraphJob, traced: TracedGraph) -> None:

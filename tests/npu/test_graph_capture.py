@@ -176,14 +176,14 @@ def test_a_request_crosses_as_its_control_row_and_its_prompt(strict: FakeCann, m
     assert [record.kind for record in second if record.kind == "replay"] == 3 * ["replay"]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8])
-@pytest.mark.parametrize(("layout", "form"), [("nz", "FRACTAL_NZ"), ("plain", "ND")])
-def test_a_weight_lies_as_the_manifest_says(
-    cann: FakeCann, dtype: torch.dtype, layout: str, form: str
-) -> None:
-    weight = Device("npu").take_weight(torch.zeros(64, 96, dtype=dtype), layout)
+@pytest.mark.parametrize("shape", [(64, 96), (4, 64, 96)])
+@pytest.mark.parametrize(("layout", "form"), [("int8_row", "FRACTAL_NZ"), ("plain", "ND")])
+def test_int8_weights_lie_in_blocks(cann: FakeCann, shape: tuple[int, ...], layout: str, form: str) -> None:
+    """What a product reads, the transpose, is in the blocks; and it is no view that would be copied out."""
+    weight = Device("npu").take_weight(torch.zeros(shape, dtype=torch.int8), layout)
     assert torch_npu.get_npu_format(weight).name == form
-    assert (weight.shape, weight.dtype) == ((64, 96), dtype)
+    assert (weight.shape, weight.dtype) == (shape, torch.int8)
+    assert weight.transpose(-2, -1).is_contiguous() == (layout == "int8_row")
 
 
 def test_a_closed_session_leaves_no_graph(cann: FakeCann, model: Model) -> None:

@@ -43,14 +43,19 @@ class Device:
         return host.to(self.name, copy=True)
 
     def take_weight(self, host: Tensor, layout: str) -> Tensor:
-        """The weight for the device's products, in the layout that the manifest gives it there."""
-        weight = host.to(self.name)
-        if layout == "nz" and self.name == "npu":
-            import torch_npu
+        """The weight for the device's products; `layout` is how the file stores it.
 
-            self._module.config.allow_internal_format = True
-            weight = torch_npu.npu_format_cast(weight, _FRACTAL_NZ)
-        return weight
+        Int8 matrices `[..., out, in]` are multiplied transposed, so on an NPU the transpose is what lies in
+        the blocks its matrix unit reads (FRACTAL_NZ); what is returned is a view of that.
+        """
+        weight = host.to(self.name)
+        if layout != "int8_row" or self.name != "npu":
+            return weight
+        import torch_npu
+
+        self._module.config.allow_internal_format = True
+        turned = weight.transpose(-2, -1).contiguous()
+        return torch_npu.npu_format_cast(turned, _FRACTAL_NZ).transpose(-2, -1)
 
     def staging(self, like: Tensor) -> Tensor:
         """Memory of the host from and to which the device copies by itself."""
