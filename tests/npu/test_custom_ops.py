@@ -39,7 +39,9 @@ def kinds(program: GeProgram) -> Counter[str]:
     return Counter(operator.type for operator in program.graph.op)
 
 
-@pytest.mark.parametrize(("custom_ops", "width"), [(MHC, 128), (HC, 4096)])
+@pytest.mark.parametrize(
+    ("custom_ops", "width"), [(MHC, 128), pytest.param(HC, 4096, marks=pytest.mark.full)]
+)
 def test_a_graph_with_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, custom_ops: tuple[str, ...], width: int
 ) -> None:
@@ -69,6 +71,7 @@ def test_a_graph_with_them(
         assert float((one.double() - other.double()).abs().max()) <= STEPS * largest, name
 
 
+@pytest.mark.full
 def test_none_are_called_unless_named() -> None:
     wide = CASES["window_only"].config | {"hidden_size": 128, "hc_mult": 4}
     config, _ = parse_model_config(wide, "config.json")

@@ -30,7 +30,7 @@ EVERYWHERE = {
     "rotate": "npu_rotary_mul",
     "route_by_score": "npu_moe_gating_top_k",
     "route_by_token": "npu_moe_gating_top_k",
-    "routed_experts": "npu_grouped_matmul",
+    "expert_mlp": "npu_grouped_matmul",
     "clamped_swiglu": "npu_clipped_swiglu",
 }
 """No guard of these fails in a published or bundled model, in either dtype."""
@@ -87,8 +87,8 @@ full = {"marks": pytest.mark.full}
     [
         model("tiny", "float32", (), {}, **full),
         model("demo", "bfloat16", (), {}),
-        model("demo", "bfloat16", ("MhcPre", "MhcPost", "MhcSinkhorn"), MHC),
-        model("demo", "bfloat16", ("HcPre", "HcPost"), {"hyper_pre": "plain", "hyper_post": "plain"}),
+        model("demo", "bfloat16", ("MhcPre", "MhcPost", "MhcSinkhorn"), MHC, **full),
+        model("demo", "bfloat16", ("HcPre", "HcPost"), {"hyper_pre": "plain", "hyper_post": "plain"}, **full),
         model("demo", "float32", CUSTOM_OPS, NO_STREAMS, **full),
         model("flash", "bfloat16", (), {}),
         model("flash", "bfloat16", CUSTOM_OPS, HC),

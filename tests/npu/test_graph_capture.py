@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch_npu
 
 import nextn
 from nextn.runtime.contract.blocks import Control, Result
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.executors import captured_graphs
+from nextn.runtime.executors.capture.device import Device
 from nextn.runtime.executors.capture.programs import Program
 from nextn.runtime.executors.capture.session_graphs import SessionGraphs
 from nextn.runtime.model import Model
@@ -172,6 +174,16 @@ def test_a_request_crosses_as_its_control_row_and_its_prompt(strict: FakeCann, m
     # The last chunk: first token, seed; then the first round, whose slots are new to the device.
     assert sorted(crossings(second)) == sorted([*chunk, *2 * [("D2H", RESULT_BYTES)], ("H2D", 2 * 8)])
     assert [record.kind for record in second if record.kind == "replay"] == 3 * ["replay"]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8])
+@pytest.mark.parametrize(("layout", "form"), [("nz", "FRACTAL_NZ"), ("plain", "ND")])
+def test_a_weight_lies_as_the_manifest_says(
+    cann: FakeCann, dtype: torch.dtype, layout: str, form: str
+) -> None:
+    weight = Device("npu").take_weight(torch.zeros(64, 96, dtype=dtype), layout)
+    assert torch_npu.get_npu_format(weight).name == form
+    assert (weight.shape, weight.dtype) == ((64, 96), dtype)
 
 
 def test_a_closed_session_leaves_no_graph(cann: FakeCann, model: Model) -> None:
