@@ -47,6 +47,8 @@ def _short(operator: object) -> str:
     return str(operator).split(".")[1].removeprefix("nextn_")
 
 
+_ALL_PLAIN = dict.fromkeys((*_PLAIN_OPS, *map(_short, PLAIN_FORMS)), "plain")
+
 CPU = Lowering(
     device="cpu",
     emit="aoti",
@@ -69,9 +71,7 @@ NPU_AIR = Lowering(
     emit="air",
     suffix=".air",
     dtype="bfloat16",
-    ops=MappingProxyType(
-        dict.fromkeys((*_PLAIN_OPS, *map(_short, PLAIN_FORMS)), "plain") | {"write_rows": "scatter_nd_update"}
-    ),
+    ops=MappingProxyType(_ALL_PLAIN | {"write_rows": "scatter_nd_update"}),
     chosen_ops=NPU_CHOSEN_OPS,
 )
 """GE IR for CANN's offline compiler: `atc` turns each file into an `.om`."""
@@ -81,19 +81,15 @@ ONNX = Lowering(
     emit="onnx",
     suffix=".onnx",
     dtype="float32",
-    ops=MappingProxyType(
-        dict.fromkeys((*_PLAIN_OPS, *map(_short, PLAIN_FORMS)), "plain") | {"write_rows": "scatter_nd"}
-    ),
+    ops=MappingProxyType(_ALL_PLAIN | {"write_rows": "scatter_nd"}),
     # An ONNX graph may not name a file outside its own folder, be it through a link.
     weights_file=f"{GRAPHS_FOLDER}/{WEIGHTS_FILE}",
     opset=DEFAULT_OPSET,
 )
 """Standard ONNX operators; state goes in as `past.NAME` and comes out as `present.NAME`."""
 
-_EXPORTED_OPS = MappingProxyType(dict.fromkeys((*_PLAIN_OPS, *map(_short, PLAIN_FORMS)), "plain"))
-
 CUDA, NPU = (
-    Lowering(device=device, emit="pt2", suffix=".pt2", dtype="bfloat16", ops=_EXPORTED_OPS)
+    Lowering(device=device, emit="pt2", suffix=".pt2", dtype="bfloat16", ops=MappingProxyType(_ALL_PLAIN))
     for device in ("cuda", "npu")
 )
 """Exported programs, which a process captures as graphs of the device when it loads them."""
