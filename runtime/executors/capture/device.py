@@ -55,7 +55,8 @@ class Device:
 
         self._module.config.allow_internal_format = True
         turned = weight.transpose(-2, -1).contiguous()
-        return torch_npu.npu_format_cast(turned, _FRACTAL_NZ).transpose(-2, -1)
+        blocks: Tensor = torch_npu.npu_format_cast(turned, _FRACTAL_NZ)
+        return blocks.transpose(-2, -1)
 
     def staging(self, like: Tensor) -> Tensor:
         """Memory of the host from and to which the device copies by itself."""
