@@ -20,8 +20,10 @@ def _run(arguments: list[str]) -> int:
     # Imported once Ctrl-C is handled. All but the parser needs torch, which takes seconds to load; --help and
     # usage errors should not.
     from nextn.compile.arguments import build_parser
+    from nextn.runtime.contract.torch_backends import load_no_backends
 
     parsed = build_parser().parse_args(arguments)
+    load_no_backends()
     if parsed.import_om is not None:
         from nextn.compile.npu.import_command import import_command
 

@@ -48,9 +48,7 @@ def compile_command(
         _look(_opened(options), options)
         return
     checkpoint, config = _source(options)
-    shape = options.session_shape(config)
-    if options.stored_weights and checkpoint is not None:
-        shape = replace(shape, int8_weights=_int8_weights(checkpoint, shape))
+    shape = _shape(options, checkpoint, config)
     plan = _plan(shape, options)
     if options.dry_run or options.trace_only:
         _show_plan(plan, shape, checkpoint, options)
@@ -94,6 +92,13 @@ def _source(options: CompileOptions) -> tuple[Checkpoint | None, ModelConfig]:
     return checkpoint, checkpoint.config
 
 
+def _shape(options: CompileOptions, checkpoint: Checkpoint | None, config: ModelConfig) -> SessionShape:
+    shape = options.session_shape(config)
+    if not options.stored_weights or checkpoint is None:
+        return shape
+    return replace(shape, int8_weights=_int8_weights(checkpoint, shape))
+
+
 def _int8_weights(checkpoint: Checkpoint, shape: SessionShape) -> tuple[str, ...]:
     """The matrices that are int8 rows in the checkpoint, by the names graphs give them."""
     packed = packed_weights(shape.config, shape.num_steps > 0)
@@ -133,7 +138,7 @@ def _look(checkpoint: Checkpoint, options: CompileOptions) -> None:
     document: dict[str, Any] = {}
     if options.inspect:
         buildable = options if checkpoint.has_nextn else replace(options, num_steps=0)
-        shape = buildable.session_shape(checkpoint.config)
+        shape = _shape(buildable, checkpoint, checkpoint.config)
         plan = _plan(shape, options)
         found = inspect_checkpoint(checkpoint, shape)
         document |= found.to_dict(plan)

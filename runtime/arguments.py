@@ -59,7 +59,9 @@ def _add_execution(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--no-speculation", action="store_true", help="replay the plain decode graph")
     group.add_argument("--phases", action="store_true", help="replay each phase by itself and time it")
     group.add_argument("--device", choices=("cpu", "cuda", "npu"), help="the artifact's own; cpu for pt2")
-    group.add_argument("--executor", choices=("native", "onnxruntime"), help="must be the artifact's")
+    group.add_argument(
+        "--executor", metavar="E", help="native, onnxruntime or capture; must be the artifact's"
+    )
     group.add_argument("--stream", action="store_true", help="print text as it comes")
     group.add_argument("--json", action="store_true", help="print one JSON object per line")
     group.add_argument("--debug", action="store_true", help="print a traceback with an error")

@@ -80,6 +80,8 @@ class Model:
             text(library.nextn_model_manifest(self._handle)), self.directory / MANIFEST_FILE
         )
         self.device = _device(self.manifest, device)
+        self.shared: object = None
+        """What executors of the sessions keep in common; `close` drops it."""
 
     def session(
         self,
@@ -172,6 +174,7 @@ class Model:
             session.check_idle()
         for session in list(self._sessions):
             session.close()
+        self.shared = None
         self._close()
 
     def __enter__(self) -> Model:

@@ -99,10 +99,10 @@ def _sources(folder: Path, keys: list[str]) -> dict[str, Path]:
 
 
 def _check_file(path: Path, folder: Path) -> None:
+    if not path.is_file():  # also a link that leads to itself, which has no end to resolve to
+        raise ArtifactError("not a file", file=path)
     if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
         raise ArtifactError("a link out of the folder", file=path, found=path.resolve())
-    if not path.is_file():
-        raise ArtifactError("not a file", file=path)
     if path.stat().st_size == 0:
         raise ArtifactError("the file is empty", file=path, expected="a compiled graph", found="0 bytes")
 

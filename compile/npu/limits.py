@@ -8,6 +8,7 @@ Drivers of the Ascend 950 fail beyond four batch sizes (#10567, #12998).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from nextn.runtime.contract.errors import UsageError
@@ -37,7 +38,7 @@ _BY_PREFIX = {
 def capture_limits(soc: str) -> CaptureLimits:
     """The limits of a chip by its name, for example Ascend910B1. Raises UsageError for an unknown one."""
     for prefix, limits in _BY_PREFIX.items():
-        if soc.startswith(prefix):
+        if re.fullmatch(prefix + r"[A-Za-z0-9_\-]*", soc):
             return limits
     expected = ", ".join(f"{prefix}..." for prefix in _BY_PREFIX)
     raise UsageError("--soc names a chip that is not known", expected=expected, found=soc)

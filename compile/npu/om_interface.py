@@ -18,19 +18,27 @@ def check_interfaces(files: Sequence[tuple[Path, GraphSpec]]) -> str | None:
     """Why nothing was compared, or None if everything was, and agrees.
 
     A session compares again before it runs anything, so where CANN does not answer this is no fault. Raises
-    ArtifactError with the first input or output that differs.
+    ArtifactError with the first input or output that differs, and for a file that is unlike the others none
+    that ACL reads.
     """
     try:
         library = ctypes.CDLL(_LIBRARY)
         reader = _Reader(library)
     except (OSError, AttributeError) as error:
         return f"{_LIBRARY} does not load here: {error}"
+    unread = []
     for path, graph in files:
         code = reader.open(path)
-        if code != 0:
-            return f"aclmdlGetDescFromFile gave error {code} for {path.name}"
-        _compare(path, graph, reader.sizes("Input"), reader.sizes("Output"))
-    return None
+        if code == 0:
+            _compare(path, graph, reader.sizes("Input"), reader.sizes("Output"))
+        else:
+            unread.append((path, f"aclmdlGetDescFromFile gave error {code}"))
+    if not unread:
+        return None
+    path, reason = unread[0]
+    if len(unread) < len(files):
+        raise ArtifactError("ACL reads other files, and not this one", file=path, found=reason)
+    return f"{reason} for {path.name}"
 
 
 def _compare(path: Path, graph: GraphSpec, inputs: list[int], outputs: list[int]) -> None:
@@ -55,6 +63,7 @@ class _Reader:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         """Raises AttributeError if a function is missing, OSError if ACL does not start."""
+        self._description: int | None = None
         self._library = library
         create = library.aclmdlCreateDesc
         create.restype = ctypes.c_void_p
@@ -68,7 +77,6 @@ class _Reader:
         if code not in (0, _REPEAT_INITIALIZE):
             raise OSError(f"aclInit gave error {code}")
         self._create = create
-        self._description: int | None = None
 
     def open(self, path: Path) -> int:
         """ACL's code."""

@@ -9,7 +9,7 @@ from nextn.compile.functional import FunctionalGraph
 from nextn.compile.onnx.aliases import writable_in_place
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.graph_spec import GraphSpec, TensorSpec
-from nextn.runtime.contract.onnx_names import IN_PLACE
+from nextn.runtime.contract.onnx_names import IN_PLACE, WRITTEN
 
 MODEL_DOC = (
     "One fixed-shape graph of DeepSeek-V4 speculative decoding. Whatever is kept between launches is state: "
@@ -52,7 +52,7 @@ def graph_doc(spec: GraphSpec) -> str:
 
 
 def tensor_doc(spec: TensorSpec) -> str:
-    """What an input holds; empty for a name that is new here."""
+    """What an input or an output holds; empty for a name that is new here."""
     return next((text for name, text in _TENSORS if re.fullmatch(name, spec.name)), "")
 
 
@@ -67,5 +67,6 @@ def properties(spec: GraphSpec, shape: SessionShape, functional: FunctionalGraph
         "nextn.slots": str(shape.slots),
         "nextn.dtype": shape.dtype,
         "nextn.model_sha256": shape.config.sha256(),
+        WRITTEN: ",".join(functional.written),
         IN_PLACE: ",".join(writable_in_place(functional)),
     }

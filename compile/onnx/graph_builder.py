@@ -77,7 +77,8 @@ class GraphBuilder:
         text = "_".join(map(str, values.ravel()))
         if values.size > _NAMED_VALUES:
             text = f"constant_{len(self.initializers)}"
-        name = f"{values.dtype}.{text}" if values.ndim == 0 else f"{values.dtype}s.{text}"
+        form = ("", "s")[values.ndim] if values.ndim < 2 else "x".join(map(str, values.shape))
+        name = f"{values.dtype}{form}.{text}"
         if name not in self.initializers:
             self.initializers[name] = onnx.numpy_helper.from_array(values, name)
         return name

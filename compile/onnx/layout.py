@@ -49,7 +49,7 @@ def expand(emit: Emitter, node: fx.Node) -> None:
     emit.finish(node, "Expand", emit.value(node.args[0]), shape)
 
 
-@converts(aten.clone.default)
+@converts(aten.clone.default, aten.alias.default)
 def same(emit: Emitter, node: fx.Node) -> None:
     emit.bind(node, emit.value(node.args[0]))
 

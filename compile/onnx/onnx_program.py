@@ -71,7 +71,9 @@ def _declare(builder: GraphBuilder, functional: FunctionalGraph, form: OnnxForm)
         inputs[node] = past(spec.name) if spec.kind == "state" else spec.name
         builder.inputs.append(tensor_info(inputs[node], tensor_of(node), tensor_doc(spec)))
     results = {node: present(name) for name, node in functional.results().items()}
-    builder.outputs += [tensor_info(name, tensor_of(node)) for node, name in results.items()]
+    docs = {spec.name: tensor_doc(spec) for spec in functional.tensors}
+    for name, node in functional.results().items():
+        builder.outputs.append(tensor_info(present(name), tensor_of(node), docs[name]))
     emit = Emitter(builder, weights, results)
     for node, name in inputs.items():
         emit.bind(node, name)
@@ -82,7 +84,8 @@ def _convert(key: str, node: fx.Node, emit: Emitter) -> None:
     converter = CONVERTERS.get(node.target)
     if converter is None:
         raise ExecutionError(f"graph {key} has an operator without an ONNX form", key=str(node.target))
-    emit.builder.scope, emit.builder.doc = _scope(node), str(node.target)
+    # What a phase computes outside of every module bears the graph's name.
+    emit.builder.scope, emit.builder.doc = _scope(node) or key.partition(".")[0], str(node.target)
     converter(emit, node)
     if isinstance(node.meta["val"], Tensor) and not emit.is_weight(node):
         emit.declare(node)

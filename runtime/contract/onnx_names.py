@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+WRITTEN = "nextn.written"
+"""Metadata: the state, separated by commas, that has a present."""
+
 IN_PLACE = "nextn.in_place"
 """Metadata: the state, separated by commas, whose present may take the memory of its past."""
 

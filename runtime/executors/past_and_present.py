@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from nextn.runtime.contract.errors import ArtifactError
 from nextn.runtime.contract.graph_spec import GraphSpec, TensorSpec
-from nextn.runtime.contract.onnx_names import IN_PLACE, past, present
+from nextn.runtime.contract.onnx_names import IN_PLACE, WRITTEN, past, present
 
 _ELEMENT_TYPES = {"float32": 1, "int64": 7, "bfloat16": 16}
 """`TensorProto.DataType` by the manifest's dtype."""
+
+_TYPE_NAMES = {"float32": "tensor(float)", "int64": "tensor(int64)", "bfloat16": "tensor(bfloat16)"}
+"""What ONNX Runtime calls them."""
 
 
 class Buffer:
@@ -40,6 +45,34 @@ class Buffer:
         """Makes the session's memory current."""
         if self.side:
             self.places[0][:] = self.places[1]
+
+
+def check_interface(session: Any, spec: GraphSpec, file: Path) -> None:
+    """Raises ArtifactError unless a graph takes the manifest's tensors, and gives every one it writes.
+
+    A present that is missing would be state silently lost.
+    """
+    tensors = {
+        past(one.name) if one.kind == "state" else one.name: (_TYPE_NAMES[one.dtype], list(one.shape))
+        for one in spec.tensors
+        if one.kind != "weight"
+    }
+    written = session.get_modelmeta().custom_metadata_map.get(WRITTEN, "")
+    outputs = {present(name): tensors.get(past(name)) for name in written.split(",")}
+    for kind, expected, arguments in (
+        ("inputs", tensors, session.get_inputs()),
+        ("outputs", outputs, session.get_outputs()),
+    ):
+        found = {one.name: (one.type, one.shape) for one in arguments}
+        for name in sorted(expected.keys() | found.keys()):
+            if expected.get(name) != found.get(name):
+                raise ArtifactError(
+                    f"graph {spec.key} has other {kind} than the manifest says",
+                    file=file,
+                    key=name,
+                    expected=expected.get(name, "none"),
+                    found=found.get(name, "none"),
+                )
 
 
 class BoundGraph:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import torch
 
@@ -197,6 +198,29 @@ def test_what_onnx_runtime_refuses_is_one_line(exported: Exported, tmp_path: Pat
         with pytest.raises(ExecutionError, match="ONNX Runtime: ") as caught:
             model.session(executor=executor)
     assert "round.b2.onnx" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("lost", ["input", "output"])
+def test_another_interface_is_refused(exported: Exported, tmp_path: Path, lost: str) -> None:
+    """With hashes that fit. Without its present, state would be lost and nothing said."""
+    artifact = copied(exported, tmp_path)
+    file = artifact / "graphs" / "round.b2.onnx"
+    graph = onnx.load(file, load_external_data=False)
+    if lost == "output":
+        name = "present.window_0"
+        kept = [one for one in graph.graph.output if one.name != name]
+        del graph.graph.output[:]
+        graph.graph.output.extend(kept)
+    else:
+        (ring,) = (one for one in graph.graph.input if one.name == "past.window_0")
+        name = ring.name = "past.other"
+        for node in graph.graph.node:
+            node.input[:] = [name if source == "past.window_0" else source for source in node.input]
+    with Model(artifact) as model:
+        file.write_bytes(graph.SerializeToString())
+        with pytest.raises(ArtifactError, match=f"other {lost}s than the manifest says") as caught:
+            model.session(executor=make(model))
+    assert "round.b2.onnx" in str(caught.value) and name in str(caught.value)
 
 
 @pytest.mark.full

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +108,16 @@ def test_without_cann(checkpoint: Path, tmp_path: Path) -> None:
     plain = (sys.executable, nextn.compile.worker.__file__)
     with pytest.raises(ExecutionError, match="torch_npu does not load; source CANN's set_env.sh"):
         compile_air([str(checkpoint), "-o", str(tmp_path / "art"), "--jobs", "1"], plain)
+
+
+def test_commands_without_cann(checkpoint: Path) -> None:
+    """torch would import torch_npu by itself, and fail before anything could be said."""
+    environment = {name: value for name, value in os.environ.items() if "BACKEND_AUTOLOAD" not in name}
+    command = [sys.executable, "-m", "nextn.compile.cli", str(checkpoint), "--dry-run"]
+    for device in ("cpu", "npu"):
+        arguments = [*command, "--device", device]
+        done = subprocess.run(arguments, capture_output=True, text=True, env=environment)
+        assert done.returncode == 0, done.stderr
 
 
 def test_plan_as_json(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ Every check has a twin that breaks what it checks. The fake runs no kernel: noth
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -191,6 +192,19 @@ def test_a_closed_session_leaves_no_graph(cann: FakeCann, model: Model) -> None:
     with model.session(speculation=False):
         assert cann.live().captured_graphs == before + 2
     assert cann.live().captured_graphs == before
+
+
+def test_a_closed_model_keeps_no_weights(cann: FakeCann, artifact: Path) -> None:
+    with Model(artifact) as model:
+        with model.session(speculation=False):
+            pass
+        gc.collect()
+        torch.npu.empty_cache()
+        kept = cann.live().nbytes
+    gc.collect()
+    torch.npu.empty_cache()
+    weights = sum(weight.nbytes for weight in model.manifest.weights.tensors)
+    assert kept - cann.live().nbytes >= weights
 
 
 def host_to_device(records: list[Record]) -> int:

@@ -154,6 +154,11 @@ def link_out(folder: Path) -> None:
     (folder / "decode.b1.om").symlink_to(folder.parent / "elsewhere.om")
 
 
+def link_to_itself(folder: Path) -> None:
+    (folder / "decode.b1.om").unlink()
+    (folder / "decode.b1.om").symlink_to("decode.b1.om")
+
+
 def with_wider_rows(folder: Path) -> None:
     """As if built from a graph of another protocol."""
     model = ModelDef()
@@ -184,10 +189,9 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "empty": (write("decode.b1.om", b""), "the file is empty"),
     "stray": (write("round.b1.om", b"x"), "an .om file of no graph of the artifact"),
     "link": (link_out, "a link out of the folder"),
-    "folder": (
-        lambda folder: (remove("decode.b1.om")(folder), (folder / "decode.b1.om").mkdir())[1],
-        "not a file",
-    ),
+    "folder": (replace_by_folder, "not a file"),
+    "loop": (link_to_itself, "not a file"),
+    "garbage": (write("decode.b1.om", b"\0garbage"), "ACL reads other files, and not this one"),
     "chip": (write("soc.txt", b"not a chip\n"), "no name of a chip"),
     "other outputs": (with_wider_rows, "key outputs, expected one of 128 or 256 bytes, found [136]"),
     "fewer inputs": (without_last_input, "the file was built from another graph"),

@@ -6,6 +6,7 @@ import importlib
 from importlib import metadata, util
 
 from nextn.runtime.contract.errors import ArtifactError, ExecutionError
+from nextn.runtime.contract.torch_backends import load_no_backends
 
 GRAPH_TYPES = {"cuda": "CUDAGraph", "npu": "NPUGraph"}
 """Devices whose graphs are captured, and the class of torch's module of that device that holds one."""
@@ -26,8 +27,8 @@ def import_torch_for(device: str) -> None:
             raise ExecutionError(
                 f"graphs for {device} need {package}", expected=package, found="not installed"
             )
+    load_no_backends()
     try:
-        # Where torch_npu is installed, torch imports it.
         torch = importlib.import_module("torch")
         if device == "npu":
             importlib.import_module("torch_npu")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Mapping
 
 import torch
@@ -13,12 +12,11 @@ from nextn.runtime.executors.capture.device import Device
 from nextn.runtime.executors.capture.programs import Program
 from nextn.runtime.model import Model
 
-_OF_MODEL: weakref.WeakKeyDictionary[Model, Shared] = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
 class Shared:
-    """Made once for a model, by `of`."""
+    """Made once for a model, by `of`; goes when the model is closed."""
 
     def __init__(self, model: Model) -> None:
         self.device = Device(model.device)
@@ -32,9 +30,9 @@ class Shared:
     @classmethod
     def of(cls, model: Model) -> Shared:
         with _LOCK:
-            if model not in _OF_MODEL:
-                _OF_MODEL[model] = cls(model)
-            return _OF_MODEL[model]
+            if not isinstance(model.shared, cls):
+                model.shared = cls(model)
+            return model.shared
 
     def weights(self, host: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The weights on the device, copied from the host by the first session alone."""

@@ -120,6 +120,7 @@ SAMPLES: dict[Any, list[Sample]] = {
     aten.permute.default: [(lambda x: aten.clone.default(aten.permute.default(x, [2, 0, 1])), (CUBE,))],
     aten.expand.default: [(lambda x: aten.expand.default(x, [-1, 5]), (ROWS[:, :1],))],
     aten.clone.default: [(aten.clone.default, (ROWS,))],
+    aten.alias.default: [(lambda x: aten.clone.default(aten.alias.default(x)), (ROWS,))],
     aten.cat.default: [
         (lambda x, y: aten.cat.default([x, y, x], -1), (FLOATS, OTHERS)),
         (lambda x, y: aten.cat.default([x, y]), (FLOATS, OTHERS)),
