@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State, state_table
 from nextn.runtime.session import Session
+from nextn.weights import Checkpoint
 from tests.integration.conftest import Ask, asks
+from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 
 MODES: dict[str, dict[str, bool]] = {"round": {}, "phases": {"phases": True}, "plain": {"speculation": False}}
+
+
+def tiny_checkpoint(folder: Path) -> Checkpoint:
+    config = CASES["tiny"].config
+    return Checkpoint.open(write_checkpoint(folder, config, random_weights(config, seed=7)))
+
+
+def two_slot_shape(checkpoint: Checkpoint) -> SessionShape:
+    """k = 2, two slots, prompts of several chunks."""
+    return SessionShape(checkpoint.config, num_steps=2, batch_sizes=(1, 2), max_seq_len=128, prefill_chunk=16)
 
 
 def some_asks(vocab: int) -> list[Ask]:
@@ -21,7 +35,7 @@ def some_asks(vocab: int) -> list[Ask]:
     return [*greedy, *(replace(one, ignore_eos=False) for one in sampled)]
 
 
-def submit(session: Session, requests: list[Ask]) -> list[int]:
+def submit(session: Session, requests: Sequence[Ask]) -> list[int]:
     return [
         session.submit(
             ask.prompt,

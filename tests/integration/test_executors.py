@@ -21,9 +21,8 @@ from nextn.runtime.session import Session
 from nextn.weights import Checkpoint
 from tests.integration.conftest import Ask, eager_session, run_in
 from tests.integration.eager_executor import EagerExecutor
-from tests.integration.sessions import MODES, some_asks, state_of, submit
+from tests.integration.sessions import MODES, some_asks, state_of, submit, tiny_checkpoint, two_slot_shape
 from tests.integration.uncompiled_artifact import write_uncompiled
-from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 
 LOADED = {
     "round": ["prefill.b1", "seed.b1", "round.b1", "round.b2"],
@@ -35,15 +34,12 @@ LOADED = {
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    config = CASES["tiny"].config
-    folder = tmp_path_factory.mktemp("executors") / "tiny"
-    return Checkpoint.open(write_checkpoint(folder, config, random_weights(config, seed=7)))
+    return tiny_checkpoint(tmp_path_factory.mktemp("executors") / "tiny")
 
 
 @pytest.fixture(scope="module")
 def shape(checkpoint: Checkpoint) -> SessionShape:
-    """k = 2, two slots, prompts of several chunks."""
-    return SessionShape(checkpoint.config, num_steps=2, batch_sizes=(1, 2), max_seq_len=128, prefill_chunk=16)
+    return two_slot_shape(checkpoint)
 
 
 @pytest.fixture(scope="module")

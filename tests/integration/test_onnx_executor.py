@@ -23,6 +23,7 @@ from nextn.runtime.executors.past_and_present import BoundGraph, Buffer
 from nextn.runtime.model import Model
 from nextn.runtime.session import Session, SessionResult
 from tests.integration.conftest import Ask, asks, eager_session, run_in
+from tests.integration.sessions import submit
 from tests.onnx_artifact import small_checkpoint, write_artifact
 from tests.onnx_sessions import Exported
 
@@ -44,16 +45,7 @@ def some_asks(vocab_size: int) -> list[Ask]:
 
 
 def run(session: Session, requests: Sequence[Ask]) -> list[SessionResult]:
-    ids = [
-        session.submit(
-            one.prompt,
-            max_new_tokens=one.max_new_tokens,
-            temperature=one.temperature,
-            seed=one.seed,
-            ignore_eos=one.ignore_eos,
-        )
-        for one in requests
-    ]
+    ids = submit(session, requests)
     assert session.run()
     return [session.result(one) for one in ids]
 

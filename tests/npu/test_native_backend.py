@@ -18,23 +18,19 @@ from nextn.runtime.model import Model
 from nextn.weights import Checkpoint
 from tests.fakes.cann.log import FakeCann, Record
 from tests.integration.conftest import Ask, eager_session, run_in
-from tests.integration.sessions import MODES, some_asks, state_of, submit
+from tests.integration.sessions import MODES, some_asks, state_of, submit, tiny_checkpoint, two_slot_shape
 from tests.integration.uncompiled_artifact import write_uncompiled
 from tests.npu.offline_models import CALLS, EagerModels, model_def
-from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    config = CASES["tiny"].config
-    folder = tmp_path_factory.mktemp("native_backend") / "tiny"
-    return Checkpoint.open(write_checkpoint(folder, config, random_weights(config, seed=7)))
+    return tiny_checkpoint(tmp_path_factory.mktemp("native_backend") / "tiny")
 
 
 @pytest.fixture(scope="module")
 def shape(checkpoint: Checkpoint) -> SessionShape:
-    """k = 2, two slots, prompts of several chunks."""
-    return SessionShape(checkpoint.config, num_steps=2, batch_sizes=(1, 2), max_seq_len=128, prefill_chunk=16)
+    return two_slot_shape(checkpoint)
 
 
 @pytest.fixture(scope="module")
