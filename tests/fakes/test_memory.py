@@ -10,8 +10,10 @@ import torch
 
 from tests.fakes.acl import Acl, AclError
 from tests.fakes.cann.log import FakeCann
+from tests.fakes.processes import run_python
 
 PARAM_INVALID = 107000
+CONTEXT_NULL = 107002
 FEATURE_NOT_SUPPORT = 207000
 MEMORY_ALLOCATION = 207001
 MEMORY_FREE = 207002
@@ -95,3 +97,27 @@ def test_what_the_fake_cannot_do_it_refuses(cann: FakeCann) -> None:
     assert cann.library.aclrtReserveMemAddress() == FEATURE_NOT_SUPPORT
     assert cann.library.aclrtMemcpyBatch() == FEATURE_NOT_SUPPORT
     assert cann.library.aclrtSetDeviceSatMode(0) == 0
+
+
+BARE_THREAD = """
+import ctypes
+from tests.fakes.cann.build import libraries
+acl = ctypes.CDLL(str(libraries() / "libascendcl.so"))
+place, context = ctypes.c_void_p(), ctypes.c_void_p()
+calls = [
+    lambda: acl.aclrtGetCurrentContext(ctypes.byref(context)),
+    lambda: acl.aclrtMalloc(ctypes.byref(place), ctypes.c_size_t(64), 0),
+    lambda: acl.aclrtMallocHost(ctypes.byref(place), ctypes.c_size_t(64)),
+    lambda: acl.aclrtCreateStream(ctypes.byref(place)),
+    lambda: acl.aclrtSynchronizeDevice(),
+]
+before = [call() for call in calls]
+print(before, acl.aclrtSetCurrentContext(None), acl.aclrtSetDevice(0), [call() for call in calls])
+"""
+
+
+def test_a_thread_may_have_no_context() -> None:
+    """Then nothing that needs a device can be done, until one is chosen; a context cannot be taken away."""
+    done = run_python(BARE_THREAD, FAKE_CANN_BARE_THREADS="1", on_the_fake=False)
+    refused = 5 * [CONTEXT_NULL]
+    assert done.stdout.splitlines()[-1] == f"{refused} {PARAM_INVALID} 0 {5 * [0]}", done.stderr

@@ -1,14 +1,17 @@
 // A C++ host of `.om` graphs on the fake CANN, whose models play a script: `om_program ARTIFACT
-// [FUNCTION:NTH]...`
+// [FUNCTION:NTH]... [threads]`
 //
-// Decodes three requests in two slots, once for each argument with that call of ACL failing, and once
-// without. Prints a line for each: what went wrong or the tokens, and what ACL has not got back.
+// Decodes three requests in two slots, once for each call of ACL that is to fail and once without; with
+// `threads` once more, in a session that is made on one thread, runs on another and is closed on a third.
+// Prints a line for each: what went wrong or the tokens, and what ACL has not got back.
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
+#include <thread>
 
 #include "nextn.h"
 
@@ -114,7 +117,18 @@ std::string decode(nextn_session *session) {
     return text;
 }
 
-std::string run(const char *artifact) {
+using Work = std::function<void()>;
+
+void here(const Work &work) {
+    work();
+}
+
+void elsewhere(const Work &work) {
+    std::thread(work).join();
+}
+
+/** `on` is where the session runs and where it is closed; it is made on the calling thread. */
+std::string run(const char *artifact, void (*on)(const Work &)) {
     char error[1024];
     nextn_model *model = nullptr;
     nextn_session *session = nullptr;
@@ -123,11 +137,13 @@ std::string run(const char *artifact) {
     if (nextn_session_create(model, nullptr, &session, error, sizeof error)) {
         outcome = error;
     } else {
-        outcome = decode(session);
+        on([&] { outcome = decode(session); });
     }
-    // In this order the session outlives the model's handle.
-    nextn_model_close(model);
-    nextn_session_destroy(session);
+    on([&] {
+        // In this order the session outlives the model's handle.
+        nextn_model_close(model);
+        nextn_session_destroy(session);
+    });
     return outcome;
 }
 
@@ -144,14 +160,16 @@ int main(int argc, char **argv) {
     // Handlers run in reverse: this one after those of the libraries.
     std::atexit([] { std::puts(fake_cann_is_initialized() ? "initialized" : "finalized"); });
     fake_cann_set_model_executor(play, nullptr);
-    for (int i = 2; i < argc; ++i) {
+    const bool with_threads = std::strcmp(argv[argc - 1], "threads") == 0;
+    for (int i = 2; i < argc - with_threads; ++i) {
         const std::string fault = argv[i];
         const size_t colon = fault.find(':');
         fake_cann_fail(fault.substr(0, colon).c_str(),
                        static_cast<uint32_t>(std::atoi(fault.c_str() + colon + 1)));
-        report(run(argv[1]));
+        report(run(argv[1], here));
         fake_cann_fail(nullptr, 0);
     }
-    report(run(argv[1]));
+    report(run(argv[1], here));
+    if (with_threads) report(run(argv[1], elsewhere));
     return 0;
 }

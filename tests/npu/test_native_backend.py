@@ -244,6 +244,44 @@ def test_contexts_of_others_are_left_alone(cann: FakeCann, model: Model) -> None
     assert current() == before
 
 
+def test_contexts_that_others_destroy(cann: FakeCann, artifact: Path) -> None:
+    """A thread's own context goes before the model is opened, and another while a graph runs."""
+    before = cann.live()
+    outcome: list[tuple[str | None, int]] = []
+    mine, destroyed = threading.Event(), threading.Event()
+    contexts: list[ctypes.c_void_p] = []
+
+    def make_context() -> None:
+        contexts.append(ctypes.c_void_p())
+        assert cann.library.aclrtCreateContext(ctypes.byref(contexts[-1]), 0) == 0
+
+    def destroy_context() -> None:
+        assert cann.library.aclrtDestroyContext(contexts.pop()) == 0
+
+    def play(path: str, inputs: list[memoryview], outputs: list[memoryview]) -> None:
+        if contexts:
+            destroy_context()
+        play_three_tokens(path, inputs, outputs)
+
+    def work() -> None:
+        make_context()
+        mine.set()
+        destroyed.wait()
+        outcome.append(run_three_tokens(artifact))
+        make_context()
+        outcome.append(run_three_tokens(artifact))
+
+    with cann.running_models(play):
+        thread = threading.Thread(target=work)
+        thread.start()
+        mine.wait()
+        destroy_context()
+        destroyed.set()
+        thread.join()
+    assert outcome == 2 * [("length", 3)] and not contexts
+    assert cann.live() == before
+
+
 @pytest.mark.parametrize("function", CALLS)
 def test_a_call_that_fails_leaves_nothing_behind(cann: FakeCann, artifact: Path, function: str) -> None:
     """Whichever call it is, wherever it comes: one line that names it, and everything is given back."""

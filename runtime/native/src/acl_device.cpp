@@ -19,16 +19,14 @@ AclDevice::~AclDevice() {
     context_.reset();
 }
 
-/** A new context becomes the calling thread's; the thread keeps the one it had. */
 Status AclDevice::create_context() {
     constexpr int32_t first_visible = 0;
-    void *previous = nullptr;
-    const bool had_one = acl_.aclrtGetCurrentContext(&previous) == acl_success && previous != nullptr;
+    // ACL makes a new context the calling thread's.
+    const AclContextKeeper keeper(acl_);
     void *context = nullptr;
     NEXTN_RETURN_IF_ERROR(acl_.check("aclrtCreateContext", acl_.aclrtCreateContext(&context, first_visible)));
     context_ = {context, acl_.aclrtDestroyContext};
-    if (!had_one) return {};
-    return acl_.check("aclrtSetCurrentContext", acl_.aclrtSetCurrentContext(previous));
+    return {};
 }
 
 Status AclDevice::upload(const Manifest &manifest, const SafetensorsFile &weights) {

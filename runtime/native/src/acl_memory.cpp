@@ -23,18 +23,24 @@ Result<AclHandle<void *>> allocate_pinned(const AclLibrary &acl, size_t bytes) {
     return AclHandle<void *>(memory, acl.aclrtFreeHost);
 }
 
-AclContextScope::AclContextScope(const AclLibrary &acl, void *context) : acl_(acl) {
+AclContextKeeper::AclContextKeeper(const AclLibrary &acl) : acl_(acl) {
     // A thread may have none, which ACL takes for an error.
-    if (acl.aclrtGetCurrentContext(&previous_) != acl_success) previous_ = nullptr;
-    if (previous_ == context) {
-        previous_ = nullptr;
+    if (acl.aclrtGetCurrentContext(&context_) != acl_success) context_ = nullptr;
+}
+
+AclContextKeeper::~AclContextKeeper() {
+    // ACL cannot take a context away again: a thread that had none is left with the last one. And if the
+    // thread's own was destroyed meanwhile, by whoever it belongs to, there is nothing to give back; what was
+    // done here is done all the same.
+    if (context_ != nullptr) (void)acl_.aclrtSetCurrentContext(context_);
+}
+
+AclContextScope::AclContextScope(const AclLibrary &acl, void *context) : keeper_(acl) {
+    if (keeper_.context() == context) {
+        keeper_.forget();
         return;
     }
     status_ = acl.check("aclrtSetCurrentContext", acl.aclrtSetCurrentContext(context));
-}
-
-AclContextScope::~AclContextScope() {
-    if (previous_ != nullptr) (void)acl_.aclrtSetCurrentContext(previous_);
 }
 
 }  // namespace nextn

@@ -69,18 +69,32 @@ class AclArena {
 /** Host memory that the device copies to and from by itself. */
 Result<AclHandle<void *>> allocate_pinned(const AclLibrary &acl, size_t bytes);
 
-/** Makes a context the calling thread's, and gives the thread back the one it had. */
+/** Gives the calling thread back the context that it had, if it had one and that is still alive. */
+class AclContextKeeper {
+  public:
+    explicit AclContextKeeper(const AclLibrary &acl);
+    AclContextKeeper(const AclContextKeeper &) = delete;
+    ~AclContextKeeper();
+
+    /** NULL if the thread had none. */
+    void *context() const { return context_; }
+    /** Gives nothing back. */
+    void forget() { context_ = nullptr; }
+
+  private:
+    const AclLibrary &acl_;
+    void *context_ = nullptr;
+};
+
+/** Makes a context the calling thread's, until the thread gets its own back. */
 class AclContextScope {
   public:
     AclContextScope(const AclLibrary &acl, void *context);
-    AclContextScope(const AclContextScope &) = delete;
-    ~AclContextScope();
 
     const Status &status() const { return status_; }
 
   private:
-    const AclLibrary &acl_;
-    void *previous_ = nullptr;
+    AclContextKeeper keeper_;
     Status status_;
 };
 

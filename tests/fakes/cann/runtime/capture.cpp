@@ -43,10 +43,12 @@ int32_t id_of(aclrtStream stream) {
     return found == nullptr ? 0 : found->id;
 }
 
-/** Whether the stream was made in another context than the calling thread's. */
-bool is_foreign(aclrtStream stream) {
+/** What keeps the calling thread from using the stream: no context, or another than it was made in. */
+aclError context_error(aclrtStream stream) {
+    if (has_no_context()) return ACL_ERROR_RT_CONTEXT_NULL;
     const Stream *found = handles<Stream>().find(stream);
-    return found != nullptr && found->context != current_context();
+    const bool is_foreign = found != nullptr && found->context != current_context();
+    return is_foreign ? ACL_ERROR_RT_STREAM_CONTEXT : ACL_SUCCESS;
 }
 
 /** Logs what is no task of its own, such as the bounds of a task group. */
@@ -86,8 +88,9 @@ aclError submit(aclrtStream stream, Entry entry, const Work &work) {
     const std::shared_ptr<Capture> capture = capture_of(stream);
     entry.stream = id_of(stream);
     entry.captured = capture != nullptr;
-    if (is_foreign(stream)) {
-        entry.error = ACL_ERROR_RT_STREAM_CONTEXT;
+    const aclError refused = context_error(stream);
+    if (refused != ACL_SUCCESS) {
+        entry.error = refused;
     } else if (capture != nullptr) {
         const std::lock_guard<std::mutex> lock(capture_mutex());
         capture->tasks.push_back(work);
@@ -103,8 +106,9 @@ aclError wait_for_device(aclrtStream stream, Entry entry, const std::function<ac
     entry.stream = id_of(stream);
     entry.blocking = true;
     entry.captured = capture_of(stream) != nullptr || disturbs_a_capture();
-    if (is_foreign(stream)) {
-        entry.error = ACL_ERROR_RT_STREAM_CONTEXT;
+    const aclError refused = context_error(stream);
+    if (refused != ACL_SUCCESS) {
+        entry.error = refused;
     } else if (entry.captured && is_strict()) {
         entry.error = ACL_ERROR_RT_CAPTURE_MODE_NOT_SUPPORT;
     } else if (work) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "contexts.h"
 #include "faults.h"
 #include "settings.h"
 
@@ -42,6 +43,7 @@ aclError aclrtSetDevice(int32_t device) {
         return ACL_ERROR_RT_INVALID_DEVICEID;
     }
     current_device = device;
+    fake_cann::take_default_context();
     return ACL_SUCCESS;
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "capture.h"
+#include "contexts.h"
 #include "faults.h"
 #include "log.h"
 #include "settings.h"
@@ -110,6 +111,7 @@ uint64_t fake_cann_live_allocations() {
 
 aclError aclrtMalloc(void **place, size_t bytes, aclrtMemMallocPolicy) {
     if (fake_cann::is_to_fail(__func__)) return fake_cann::injected_fault;
+    if (fake_cann::has_no_context()) return ACL_ERROR_RT_CONTEXT_NULL;
     return device_memory().allocate(place, bytes, fake_cann::device_bytes());
 }
 
@@ -122,15 +124,17 @@ aclError aclrtMallocWithCfg(void **place, size_t bytes, aclrtMemMallocPolicy pol
 }
 
 aclError aclrtFree(void *place) {
+    if (fake_cann::has_no_context()) return ACL_ERROR_RT_CONTEXT_NULL;
     return device_memory().release(place);
 }
 
 aclError aclrtFreeWithDevSync(void *place) {
-    return device_memory().release(place);
+    return aclrtFree(place);
 }
 
 aclError aclrtMallocHost(void **place, size_t bytes) {
     if (fake_cann::is_to_fail(__func__)) return fake_cann::injected_fault;
+    if (fake_cann::has_no_context()) return ACL_ERROR_RT_CONTEXT_NULL;
     return pinned_memory().allocate(place, bytes, fake_cann::unlimited);
 }
 
@@ -139,6 +143,7 @@ aclError aclrtMallocHostWithCfg(void **place, uint64_t bytes, aclrtMallocConfig 
 }
 
 aclError aclrtFreeHost(void *place) {
+    if (fake_cann::has_no_context()) return ACL_ERROR_RT_CONTEXT_NULL;
     return pinned_memory().release(place);
 }
 

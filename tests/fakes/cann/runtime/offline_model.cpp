@@ -96,6 +96,7 @@ aclError aclmdlQuerySize(const char *path, size_t *work_bytes, size_t *weight_by
 aclError aclmdlLoadFromFileWithMem(const char *path, uint32_t *id, void *work, size_t work_bytes,
                                    void *weights, size_t weight_bytes) {
     if (is_to_fail(__func__)) return injected_fault;
+    if (has_no_context()) return ACL_ERROR_RT_CONTEXT_NULL;
     OfflineModel model;
     const aclError error = read_model(path, &model);
     if (error != ACL_SUCCESS) return error;
@@ -112,6 +113,7 @@ aclError aclmdlLoadFromFileWithMem(const char *path, uint32_t *id, void *work, s
 }
 
 aclError aclmdlLoadFromFile(const char *path, uint32_t *id) {
+    if (has_no_context()) return ACL_ERROR_RT_CONTEXT_NULL;
     OfflineModel model;
     aclError error = read_model(path, &model);
     if (error == ACL_SUCCESS) error = allocate_owned(&model, model.work_bytes, &model.work);

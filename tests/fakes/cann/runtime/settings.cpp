@@ -11,8 +11,12 @@ const char *setting(const char *name, const char *otherwise) {
     return value != nullptr && *value != '\0' ? value : otherwise;
 }
 
+bool is_on(const char *name) {
+    return std::strcmp(setting(name, "0"), "0") != 0;
+}
+
 std::atomic<bool> &strictness() {
-    static std::atomic<bool> strict{std::strcmp(setting("FAKE_CANN_STRICT", "0"), "0") != 0};
+    static std::atomic<bool> strict{is_on("FAKE_CANN_STRICT")};
     return strict;
 }
 
@@ -28,6 +32,10 @@ const char *fake_cann::soc_name() {
 
 uint64_t fake_cann::device_bytes() {
     return std::strtoull(setting("FAKE_CANN_DEVICE_BYTES", "8589934592"), nullptr, 10);
+}
+
+bool fake_cann::threads_start_bare() {
+    return is_on("FAKE_CANN_BARE_THREADS");
 }
 
 bool fake_cann::is_custom_op(const std::string &type) {

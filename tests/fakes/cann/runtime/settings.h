@@ -13,6 +13,8 @@ uint32_t device_count();
 const char *soc_name();
 /** FAKE_CANN_DEVICE_BYTES, 8 GiB if not set: what one device can hold. */
 uint64_t device_bytes();
+/** FAKE_CANN_BARE_THREADS: whether a thread has no context before it asks for one. */
+bool threads_start_bare();
 /** Whether FAKE_CANN_CUSTOM_OPS, names with commas between, has this GE operator type. */
 bool is_custom_op(const std::string &type);
 

@@ -32,6 +32,7 @@ extern "C" uint64_t fake_cann_live_events() {
 
 aclError aclrtCreateStream(aclrtStream *stream) {
     if (is_to_fail(__func__)) return injected_fault;
+    if (has_no_context()) return ACL_ERROR_RT_CONTEXT_NULL;
     static std::atomic<int32_t> next{1};
     *stream = handles<Stream>().make({next++, nullptr, current_context()});
     return ACL_SUCCESS;
@@ -42,6 +43,7 @@ aclError aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t, uint32_t) {
 }
 
 aclError aclrtDestroyStream(aclrtStream stream) {
+    if (has_no_context()) return ACL_ERROR_RT_CONTEXT_NULL;
     return done_if(handles<Stream>().drop(stream));
 }
 
