@@ -17,6 +17,7 @@ from nextn.compile.hashes import WeightsHashes, file_sha256, weights_hashes
 from nextn.compile.inputs import CompileInputs
 from nextn.compile.lower_cpu import WORKER_ENVIRONMENT
 from nextn.compile.npu.build_om import SCRIPT, build_om_script
+from nextn.compile.npu.requirements import check_workers
 from nextn.compile.partial import PartialArtifact
 from nextn.compile.plan import Plan, PlannedGraph
 from nextn.compile.pool import WORKER_COMMAND, run_workers
@@ -77,12 +78,15 @@ def build_artifact(
         worker_command: the program that compiles one graph.
 
     Raises UsageError if `output` may not be replaced, CheckpointError if the weights cannot be read,
-    ExecutionError if a graph does not compile or the disk is full.
+    ExecutionError if a graph does not compile, the disk is full, or, before anything is written, torch_npu is
+    needed and does not load.
     """
     started = time.monotonic()
     existing = reusable(output, inputs, force)
     if existing is not None:
         return _summary(existing, output, started, compiled=None)
+    if inputs.lowering.chosen_ops:  # their forms are torch_npu's
+        check_workers(worker_command)
     output.parent.mkdir(parents=True, exist_ok=True)
     with PartialArtifact(output, inputs.identity) as partial:
         builder = _Builder(inputs, plan, partial, progress, worker_command)

@@ -8,6 +8,7 @@ from nextn.compile.hashes import WeightsHashes, file_sha256, weights_hashes
 from nextn.compile.inputs import CompileInputs
 from nextn.compile.lowering import GRAPHS_FOLDER, WEIGHTS_FILE
 from nextn.compile.npu.build_om import OM_FOLDER, SCRIPT
+from nextn.compile.npu.import_parts import leftover_parts, remove_leftover_parts
 from nextn.runtime.contract.errors import ArtifactError, UsageError
 from nextn.runtime.contract.golden_format import GOLDEN_FILE
 from nextn.runtime.contract.manifest import MANIFEST_FILE, FileRecord, GraphRecord, Manifest, parse_manifest
@@ -20,6 +21,8 @@ _ARTIFACT_ENTRIES = {*_FILES, GRAPHS_FOLDER, OM_FOLDER}
 def reusable(output: Path, inputs: CompileInputs, force: bool) -> Manifest | None:
     """The manifest of an undamaged artifact at `output` made from the same inputs; None if one must be built.
 
+    What a killed import left in such an artifact is removed.
+
     Raises UsageError if something else is there: without `force` whatever it is, with `force` anything but
     an artifact, which alone may be replaced.
     """
@@ -31,7 +34,7 @@ def reusable(output: Path, inputs: CompileInputs, force: bool) -> Manifest | Non
     entries = {path.name for path in output.iterdir()}
     if not entries:
         return None
-    foreign = sorted(entries - _ARTIFACT_ENTRIES)
+    foreign = sorted(entries - _ARTIFACT_ENTRIES - {part.name for part in leftover_parts(output)})
     if MANIFEST_FILE not in entries or foreign:
         raise UsageError(
             "the output folder is not an artifact and will not be replaced",
@@ -47,6 +50,7 @@ def reusable(output: Path, inputs: CompileInputs, force: bool) -> Manifest | Non
             return None
         raise UsageError(f"the output exists and is damaged; --force replaces it: {error}") from error
     if inputs.made(manifest):
+        remove_leftover_parts(output)
         return manifest
     if force:
         return None

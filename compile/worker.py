@@ -1,5 +1,7 @@
 """The process that compiles one graph: `python -m nextn.compile.worker JOB.json PARENT_PID`.
 
+With `IMPORT_TORCH_NPU` as the job it only tells whether it could convert graphs.
+
 A process of its own bounds the memory of a compile, keeps a compiler crash away from the other graphs,
 and lets several graphs compile at once.
 """
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nextn.compile.instruction_set import InstructionSet
+from nextn.compile.npu.requirements import IMPORT_TORCH_NPU, import_torch_npu
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.errors import NextnError
@@ -103,8 +106,6 @@ def _write_exported_program(job: GraphJob, traced: TracedGraph) -> Mapping[str, 
     if not job.fused:
         write_exported_program(traced, job.output)
         return {}
-    from nextn.compile.npu.requirements import import_torch_npu
-
     import_torch_npu()
     from nextn.compile.npu.forms.chosen import ChosenForms, recorded
 
@@ -162,7 +163,10 @@ def main() -> int:
     job, parent = sys.argv[1:]
     die_with_parent(int(parent))
     try:
-        run_job(GraphJob.from_json(Path(job).read_text()))
+        if job == IMPORT_TORCH_NPU:
+            import_torch_npu()
+        else:
+            run_job(GraphJob.from_json(Path(job).read_text()))
     except NextnError as error:
         print(error, file=sys.stderr)
         return int(error.exit_code)

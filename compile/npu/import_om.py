@@ -8,18 +8,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nextn.compile.hashes import file_sha256
 from nextn.compile.npu.build_om import SOC_FILE
+from nextn.compile.npu.import_parts import part_of, remove_leftover_parts
 from nextn.compile.npu.om_interface import check_interfaces
 from nextn.compile.partial import fsync
 from nextn.runtime.contract.errors import ArtifactError, UsageError
 from nextn.runtime.contract.manifest import MANIFEST_FILE, GraphRecord, Manifest, parse_manifest, to_json
-
-_PART = ".part"
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,7 @@ def import_om(folder: Path, artifact: Path) -> ImportSummary:
     imported = parse_manifest(text, artifact / MANIFEST_FILE)
     missing = [graph for graph in graphs if not _is_there(artifact, graph)]
     up_to_date = not missing and imported == manifest
+    remove_leftover_parts(artifact)
     if not up_to_date:
         _install(artifact, [(sources[graph.spec.key], graph.file) for graph in missing], text)
     total = sum(graph.bytes for graph in graphs)
@@ -129,28 +128,16 @@ def _is_there(artifact: Path, graph: GraphRecord) -> bool:
 
 
 def _install(artifact: Path, files: list[tuple[Path, str]], manifest_text: str) -> None:
-    for part in _parts(artifact):
-        part.unlink()
     finals = [artifact / file for _, file in files]
     for (source, _), final in zip(files, finals, strict=True):
-        shutil.copyfile(source, _part(final))
-        fsync(_part(final))
+        shutil.copyfile(source, part_of(final))
+        fsync(part_of(final))
     manifest = artifact / MANIFEST_FILE
-    _part(manifest).write_text(manifest_text, encoding="utf-8")
-    fsync(_part(manifest))
+    part_of(manifest).write_text(manifest_text, encoding="utf-8")
+    fsync(part_of(manifest))
     for final in finals:
-        os.replace(_part(final), final)
+        os.replace(part_of(final), final)
     for folder in {final.parent for final in finals}:
         fsync(folder)
-    os.replace(_part(manifest), manifest)
+    os.replace(part_of(manifest), manifest)
     fsync(artifact)
-
-
-def _part(final: Path) -> Path:
-    return final.with_name(f".{final.name}{_PART}")
-
-
-def _parts(artifact: Path) -> Iterator[Path]:
-    """What a killed import left."""
-    for folder in (artifact, *(path for path in artifact.iterdir() if path.is_dir())):
-        yield from folder.glob(f".*{_PART}")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from collections.abc import Sequence
 from importlib import metadata
 
-from nextn.runtime.contract.errors import ExecutionError
+from nextn.runtime.contract.errors import ExecutionError, ExitCode
 
 TORCH_NPU = "2.13.0"
 """The version whose converters, and their internals, `ge_program` was written for."""
+
+IMPORT_TORCH_NPU = "--import-torch-npu"
+"""In place of a job: asks a compile worker whether it could convert graphs."""
 
 
 def torch_npu_version() -> str:
@@ -32,3 +38,20 @@ def import_torch_npu() -> None:
         raise ExecutionError(
             "torch_npu does not load; source CANN's set_env.sh", found=str(error).splitlines()[0]
         ) from error
+
+
+def check_workers(worker_command: Sequence[str]) -> None:
+    """Raises ExecutionError with the reason if a compile worker cannot import torch_npu, which takes seconds.
+
+    In a process of its own: this one has no use for torch_npu, which may also end the process that loads it.
+    """
+    command = [*worker_command, IMPORT_TORCH_NPU, str(os.getpid())]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+    if done.returncode == ExitCode.OK:
+        return
+    reason = (done.stderr.strip().splitlines() or ["(nothing)"])[-1]
+    if done.returncode == ExitCode.RUNTIME:
+        raise ExecutionError(reason)
+    raise ExecutionError(
+        "importing torch_npu ends its process", found=f"exit {done.returncode}; its last line: {reason}"
+    )

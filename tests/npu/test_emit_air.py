@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ from nextn.compile.arguments import build_parser
 from nextn.compile.command import compile_command
 from nextn.compile.npu import requirements
 from nextn.compile.options import normalise
-from nextn.runtime.contract.errors import ExecutionError, ExitCode
+from nextn.runtime.contract.errors import ExecutionError, ExitCode, UsageError
 from nextn.runtime.contract.manifest import parse_manifest
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 
@@ -80,6 +82,52 @@ def test_the_same_command_finds_it_up_to_date(artifact: Path, checkpoint: Path, 
     assert "is up to date" in capsys.readouterr().out
 
 
+KILLED_IMPORT = """
+import os, pathlib, signal, sys
+from nextn.compile.cli import main
+replace = os.replace
+def replace_or_die(source, target):
+    if pathlib.Path(target).name == sys.argv[1]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(source, target)
+os.replace = replace_or_die
+main(["--import-om", sys.argv[2], "-o", sys.argv[3]])
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "left"),
+    [
+        ("decode.b1.om", [".decode.b1.om.part", ".manifest.json.part"]),
+        ("manifest.json", [".manifest.json.part"]),
+    ],
+)
+def test_what_a_killed_import_left_is_removed(
+    artifact: Path,
+    checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    left: list[str],
+) -> None:
+    """By the compile that made the artifact, which is as it was."""
+    copy = Path(shutil.copytree(artifact, tmp_path / "art"))
+    folder = tmp_path / "om"
+    folder.mkdir()
+    for graph in (copy / "graphs").iterdir():
+        shutil.copyfile(graph, folder / graph.with_suffix(".om").name)
+    done = subprocess.run([sys.executable, "-c", KILLED_IMPORT, file, folder, copy])
+    assert done.returncode == -signal.SIGKILL
+    assert sorted(part.name for part in copy.rglob(".*")) == left
+    compile_air([str(checkpoint), "-o", str(copy), *SMALL], ("false",))
+    assert "is up to date" in capsys.readouterr().out
+    assert not list(copy.rglob(".*"))
+
+    (copy / ".manifest.json.part").mkdir()
+    with pytest.raises(UsageError, match=r"is not an artifact .* found \.manifest\.json\.part"):
+        compile_air([str(checkpoint), "-o", str(copy), *SMALL], ("false",))
+
+
 def test_it_can_be_looked_at_but_not_run(artifact: Path) -> None:
     """Without CANN."""
     command = [Path(sys.executable).parent / "nextn-run", artifact]
@@ -104,20 +152,34 @@ def test_without_torch_npu(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tm
 
 
 def test_without_cann(checkpoint: Path, tmp_path: Path) -> None:
-    """A worker without the fake is a machine without CANN: one sentence, no traceback."""
+    """A worker without the fake is a machine without CANN: one sentence, before anything is written."""
     plain = (sys.executable, nextn.compile.worker.__file__)
-    with pytest.raises(ExecutionError, match="torch_npu does not load; source CANN's set_env.sh"):
-        compile_air([str(checkpoint), "-o", str(tmp_path / "art"), "--jobs", "1"], plain)
+    with pytest.raises(ExecutionError) as caught:
+        compile_air([str(checkpoint), "-o", str(tmp_path / "deep" / "art")], plain)
+    assert str(caught.value).startswith("torch_npu does not load; source CANN's set_env.sh (found ")
+    assert not list(tmp_path.iterdir())
 
 
-def test_commands_without_cann(checkpoint: Path) -> None:
+def test_a_torch_npu_that_ends_its_process(checkpoint: Path, tmp_path: Path) -> None:
+    worker = (sys.executable, "-c", "import os, sys; print('loading', file=sys.stderr); os.abort()")
+    with pytest.raises(ExecutionError, match=r"importing torch_npu ends .*exit -6; its last line: loading"):
+        compile_air([str(checkpoint), "-o", str(tmp_path / "art")], worker)
+    assert not list(tmp_path.iterdir())
+
+
+def test_commands_without_cann(checkpoint: Path, tmp_path: Path) -> None:
     """torch would import torch_npu by itself, and fail before anything could be said."""
     environment = {name: value for name, value in os.environ.items() if "BACKEND_AUTOLOAD" not in name}
-    command = [sys.executable, "-m", "nextn.compile.cli", str(checkpoint), "--dry-run"]
-    for device in ("cpu", "npu"):
-        arguments = [*command, "--device", device]
+    command = [sys.executable, "-m", "nextn.compile.cli", str(checkpoint)]
+    for options in ((), ("--device", "npu", "--emit", "air")):
+        arguments = [*command, "--dry-run", *options]
         done = subprocess.run(arguments, capture_output=True, text=True, env=environment)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == ExitCode.OK, done.stderr
+    arguments = [*command, "-o", str(tmp_path / "art"), "--device", "npu", "--npu-fused"]
+    done = subprocess.run(arguments, capture_output=True, text=True, env=environment)
+    assert done.returncode == ExitCode.RUNTIME and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("nextn-compile: error: torch_npu does not load; source CANN's set_env.sh")
+    assert not list(tmp_path.iterdir())
 
 
 def test_plan_as_json(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
