@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,50 +87,59 @@ class GraphJob:
         )
 
 
-def _write_library(job: GraphJob, traced: TracedGraph) -> None:
+@dataclass(frozen=True)
+class Written:
+    """What is to be recorded of a graph's file: the forms its ops took, where that was open, and the block
+    that an `air` graph returns."""
+
+    forms: Mapping[str, str] = field(default_factory=dict)
+    returns: str | None = None
+
+
+def _write_library(job: GraphJob, traced: TracedGraph) -> Written:
     from nextn.compile.lower_cpu import lower_to_shared_object
 
     lower_to_shared_object(traced.program, job.instruction_set, job.output)
+    return Written()
 
 
-def _write_air(job: GraphJob, traced: TracedGraph) -> Mapping[str, str]:
+def _write_air(job: GraphJob, traced: TracedGraph) -> Written:
     from nextn.compile.npu.write_air import write_air
     from nextn.graphs.phases import slots_input
 
-    return write_air(traced, slots_input(job.name, job.batch), job.output, job.custom_ops)
+    program = write_air(traced, slots_input(job.name, job.batch), job.output, job.custom_ops)
+    return Written(program.forms, program.returns)
 
 
-def _write_exported_program(job: GraphJob, traced: TracedGraph) -> Mapping[str, str]:
+def _write_exported_program(job: GraphJob, traced: TracedGraph) -> Written:
     from nextn.compile.exported_form import write_exported_program
 
     if not job.fused:
         write_exported_program(traced, job.output)
-        return {}
+        return Written()
     import_torch_npu()
     from nextn.compile.npu.forms.chosen import ChosenForms, recorded
 
     chosen = ChosenForms()
     write_exported_program(traced, job.output, chosen.forms())
-    return recorded(chosen.taken)
+    return Written(recorded(chosen.taken))
 
 
-def _write_onnx(job: GraphJob, traced: TracedGraph) -> None:
+def _write_onnx(job: GraphJob, traced: TracedGraph) -> Written:
     from nextn.compile.onnx.write_onnx import write_onnx
 
     assert job.opset is not None
     write_onnx(traced, job.shape, job.opset, job.weights, job.output)
+    return Written()
 
 
-WRITERS: Mapping[str, Callable[[GraphJob, TracedGraph], Mapping[str, str] | None]] = {
+WRITERS: Mapping[str, Callable[[GraphJob, TracedGraph], Written]] = {
     "aoti": _write_library,
     "air": _write_air,
     "pt2": _write_exported_program,
     "onnx": _write_onnx,
 }
-"""What writes a graph's file, by the form of the file. Each imports its compiler when it is called.
-
-Those that choose the forms of ops return what they chose.
-"""
+"""What writes a graph's file, by the form of the file. Each imports its compiler when it is called."""
 
 
 def run_job(job: GraphJob) -> None:
@@ -144,11 +153,11 @@ def run_job(job: GraphJob) -> None:
     # No weight value reaches a graph, and none takes memory: a worker is as small for a large model.
     model, state = unwritten_model(job.shape)
     traced = trace(job.name, job.batch, model, state, job.shape)
-    forms = WRITERS[job.emit](job, traced) or {}
+    written = WRITERS[job.emit](job, traced)
     with open(job.output, "rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     record = dataclasses.asdict(traced.spec) | {"bytes": job.output.stat().st_size, "sha256": sha256}
-    record["forms"] = forms
+    record |= {"returns": written.returns, "forms": dict(written.forms)}
     job.description.write_text(json.dumps(record))
 
 

@@ -12,13 +12,13 @@ import torch
 from torch import fx
 
 from nextn.compile.functional import ROWS_WRITE, FunctionalGraph
-from nextn.compile.npu.returned_rows import RETURNED_BLOCKS
+from nextn.compile.npu.returned_rows import returned_block
 
 
 def device_form(functional: FunctionalGraph, slots: str) -> fx.GraphModule:
     """A module of the same arguments on device `npu` that writes state in place.
 
-    It returns the rows of `slots` of the first of `RETURNED_BLOCKS` it writes, int64 `[B, F]`, as they are
+    It returns the rows of `slots` of its `returned_block`, int64 `[B, F]`, as they are
     after every write. Needs torch_npu, whose operators it names.
 
     Args:
@@ -38,9 +38,9 @@ def device_form(functional: FunctionalGraph, slots: str) -> fx.GraphModule:
             if "device" in copies[node].kwargs:
                 copies[node].kwargs = {**copies[node].kwargs, "device": torch.device("npu")}
     results, arguments = functional.results(), functional.arguments()
-    block = next(name for name in RETURNED_BLOCKS if name in results)
     rows = graph.call_function(
-        torch.ops.aten.index_select.default, (copies[results[block]], 0, copies[arguments[slots]])
+        torch.ops.aten.index_select.default,
+        (copies[results[returned_block(results)]], 0, copies[arguments[slots]]),
     )
     graph.output((rows,))
     graph.lint()

@@ -16,10 +16,12 @@ from nextn.compile.npu.device_form import device_form
 from nextn.compile.npu.forms.chosen import ChosenForms, recorded
 from nextn.compile.npu.in_place import order_in_place_writes
 from nextn.compile.npu.requirements import import_torch_npu
+from nextn.compile.npu.returned_rows import returned_block
 from nextn.compile.npu.tidy import tidy
 from nextn.compile.trace import TracedGraph
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.contract.graph_spec import TensorSpec
+from nextn.runtime.contract.manifest import ReturnedBlock
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,10 @@ class GeProgram:
     tensors: tuple[TensorSpec, ...]
     written: tuple[str, ...]
     forms: Mapping[str, str]
+
+    @property
+    def returns(self) -> ReturnedBlock:
+        return returned_block(self.written)
 
     @property
     def graph(self) -> Any:

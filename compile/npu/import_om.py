@@ -44,7 +44,7 @@ def import_om(folder: Path, artifact: Path) -> ImportSummary:
     manifest = _read_manifest(artifact)
     sources = _sources(folder, [graph.spec.key for graph in manifest.graphs])
     soc = _soc(folder)
-    unchecked = check_interfaces([(sources[graph.spec.key], graph.spec) for graph in manifest.graphs])
+    unchecked = check_interfaces([(sources[graph.spec.key], graph) for graph in manifest.graphs])
     graphs = tuple(_record(graph, sources[graph.spec.key]) for graph in manifest.graphs)
     target = replace(manifest.target, emit="om", soc=soc)
     text = to_json(replace(manifest, target=target, graphs=graphs))

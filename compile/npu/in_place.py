@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nextn.compile.npu.edges import is_control, operator_of
+from nextn.compile.npu.input_names import input_name
 from nextn.runtime.contract.errors import ExecutionError
 
 WRITE = "ScatterNdUpdate"
@@ -48,11 +49,6 @@ def order_in_place_writes(graph: Any, names: Mapping[int, str], written: Iterabl
             if reader != operator.name and edge not in operator.input:
                 operator.input.append(edge)
     _check_acyclic(graph)
-
-
-def input_name(tensor: str) -> str:
-    """The operator name of the input that holds `tensor`."""
-    return tensor.replace(".", "_")
 
 
 def _name_inputs(graph: Any, names: Mapping[int, str]) -> None:

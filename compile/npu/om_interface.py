@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from nextn.compile.npu.input_names import input_name, is_another_input
 from nextn.compile.npu.returned_rows import returned_bytes
 from nextn.runtime.contract.errors import ArtifactError
-from nextn.runtime.contract.graph_spec import GraphSpec
+from nextn.runtime.contract.manifest import GraphRecord
 
 _LIBRARY = "libascendcl.so"
 _REPEAT_INITIALIZE = 100002
 
 
-def check_interfaces(files: Sequence[tuple[Path, GraphSpec]]) -> str | None:
+def check_interfaces(files: Sequence[tuple[Path, GraphRecord]]) -> str | None:
     """Why nothing was compared, or None if everything was, and agrees.
 
-    A session compares again before it runs anything, so where CANN does not answer this is no fault. Raises
-    ArtifactError with the first input or output that differs, and for a file that is unlike the others none
-    that ACL reads.
+    Compared are numbers and sizes of inputs and outputs, and the names of inputs where they are those of
+    tensors; graphs that agree in all of it, as `decode` and `verify` of one batch size do, cannot be told
+    apart. A session compares again before it runs anything, so where CANN does not answer this is no fault.
+    Raises ArtifactError with the first input or output that differs, and for a file that is unlike the others
+    none that ACL reads.
     """
     try:
         library = ctypes.CDLL(_LIBRARY)
         reader = _Reader(library)
     except (OSError, AttributeError) as error:
         return f"{_LIBRARY} does not load here: {error}"
+    known = {input_name(tensor.name) for _, graph in files for tensor in graph.tensors}
     unread = []
     for path, graph in files:
         code = reader.open(path)
         if code == 0:
-            _compare(path, graph, reader.sizes("Input"), reader.sizes("Output"))
+            _compare_inputs(path, graph, reader.sizes("Input"), reader.input_names(), known)
+            _compare_outputs(path, graph, reader.sizes("Output"))
         else:
             unread.append((path, f"aclmdlGetDescFromFile gave error {code}"))
     if not unread:
@@ -41,15 +46,23 @@ def check_interfaces(files: Sequence[tuple[Path, GraphSpec]]) -> str | None:
     return f"{reason} for {path.name}"
 
 
-def _compare(path: Path, graph: GraphSpec, inputs: list[int], outputs: list[int]) -> None:
-    if len(inputs) != len(graph.tensors):
-        raise _differs(path, "inputs", len(graph.tensors), len(inputs))
-    for index, (tensor, found) in enumerate(zip(graph.tensors, inputs, strict=True)):
-        if found != tensor.nbytes:
-            raise _differs(path, f"input {index} {tensor.name}", f"{tensor.nbytes} bytes", found)
-    sizes = returned_bytes(graph)
-    if len(outputs) != 1 or outputs[0] not in sizes:
-        raise _differs(path, "outputs", f"one of {sizes[0]} or {sizes[1]} bytes", outputs)
+def _compare_inputs(
+    path: Path, graph: GraphRecord, sizes: list[int], names: list[str], known: Collection[str]
+) -> None:
+    if len(sizes) != len(graph.tensors):
+        raise _differs(path, "inputs", len(graph.tensors), len(sizes))
+    for index, (tensor, size, name) in enumerate(zip(graph.tensors, sizes, names, strict=True)):
+        if size != tensor.nbytes:
+            raise _differs(path, f"input {index} {tensor.name}", f"{tensor.nbytes} bytes", size)
+        if is_another_input(name, input_name(tensor.name), known):
+            raise _differs(path, f"input {index}", input_name(tensor.name), name)
+
+
+def _compare_outputs(path: Path, graph: GraphRecord, sizes: list[int]) -> None:
+    assert graph.returns is not None, "the manifest was checked"
+    expected = [returned_bytes(graph.batch, graph.returns)]
+    if sizes != expected:
+        raise _differs(path, f"bytes of outputs, the rows of {graph.returns}", expected, sizes)
 
 
 def _differs(path: Path, key: str, expected: object, found: object) -> ArtifactError:
@@ -72,6 +85,8 @@ class _Reader:
             count, size = self._queries(side)
             count.argtypes, count.restype = [ctypes.c_void_p], ctypes.c_size_t
             size.argtypes, size.restype = [ctypes.c_void_p, ctypes.c_size_t], ctypes.c_size_t
+        name = library.aclmdlGetInputNameByIndex
+        name.argtypes, name.restype = [ctypes.c_void_p, ctypes.c_size_t], ctypes.c_char_p
         library.aclmdlDestroyDesc.argtypes = [ctypes.c_void_p]
         code = library.aclInit(None)
         if code not in (0, _REPEAT_INITIALIZE):
@@ -88,6 +103,15 @@ class _Reader:
         """Bytes of every `Input` or `Output`."""
         count, size = self._queries(side)
         return [int(size(self._description, index)) for index in range(count(self._description))]
+
+    def input_names(self) -> list[str]:
+        """Empty where ACL gives none."""
+        count, _ = self._queries("Input")
+        names = [
+            self._library.aclmdlGetInputNameByIndex(self._description, index)
+            for index in range(count(self._description))
+        ]
+        return [(name or b"").decode(errors="replace") for name in names]
 
     def close(self) -> None:
         if self._description is not None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from nextn.runtime.contract.blocks import Control, Result
-from nextn.runtime.contract.graph_spec import GraphSpec
+from collections.abc import Collection
 
-RETURNED_BLOCKS = ("result", "control")
-"""The block whose rows a graph returns: the first of these that it writes."""
+from nextn.runtime.contract.blocks import Control, Result
+from nextn.runtime.contract.manifest import ReturnedBlock
+
+_BLOCKS: dict[ReturnedBlock, type[Control] | type[Result]] = {"result": Result, "control": Control}
 
 _WORD = 8
 
 
-def returned_bytes(graph: GraphSpec) -> tuple[int, int]:
-    """Sizes that the rows of a graph's slots have in either block."""
-    result, control = (graph.batch * block.WIDTH * _WORD for block in (Result, Control))
-    return result, control
+def returned_block(written: Collection[str]) -> ReturnedBlock:
+    """The block whose rows a graph returns that writes these buffers: the results, if it leaves any."""
+    return next(name for name in _BLOCKS if name in written)
+
+
+def returned_bytes(batch: int, block: ReturnedBlock) -> int:
+    """Size of the rows of `batch` slots."""
+    return batch * _BLOCKS[block].WIDTH * _WORD

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from nextn.compile.npu.ge_program import to_ge
+from nextn.compile.npu.ge_program import GeProgram, to_ge
 from nextn.compile.trace import TracedGraph
 from nextn.runtime.contract.errors import ExecutionError
 
 
-def write_air(
-    traced: TracedGraph, slots: str, output: Path, custom_ops: Sequence[str] = ()
-) -> Mapping[str, str]:
+def write_air(traced: TracedGraph, slots: str, output: Path, custom_ops: Sequence[str] = ()) -> GeProgram:
     """Converts a graph and lets the graph engine write it; inputs are the graph's tensors in their order.
 
-    Returns the form that each op took. For `custom_ops` see `to_ge`.
+    Returns what was written. For `custom_ops` see `to_ge`.
 
     Raises ExecutionError if an operator has no GE form or the engine writes nothing.
     """
@@ -31,4 +29,4 @@ def write_air(
     if not written.is_file():
         raise ExecutionError("the graph engine wrote no file", expected=name, found=os.listdir(folder))
     os.replace(written, output)
-    return program.forms
+    return program

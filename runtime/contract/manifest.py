@@ -26,6 +26,7 @@ MANIFEST_FILE = "manifest.json"
 ComputeDtype = Literal["float32", "bfloat16"]
 Device = Literal["cpu", "cuda", "npu"]
 Emit = Literal["aoti", "pt2", "air", "om", "onnx"]
+ReturnedBlock = Literal["result", "control"]
 
 _UNSEALED = "0" * 64
 
@@ -116,7 +117,10 @@ class Blocks:
 
 @dataclass(frozen=True)
 class GraphRecord:
-    """One compiled graph: its contract and the file that implements it (`bytes` is the file size)."""
+    """One compiled graph: its contract and the file that implements it (`bytes` is the file size).
+
+    `returns` is the block whose rows are the only output of an `air` or `om` graph; null for other forms.
+    """
 
     name: str
     batch: int
@@ -125,6 +129,7 @@ class GraphRecord:
     sha256: str
     bytes: int
     tensors: tuple[TensorSpec, ...]
+    returns: ReturnedBlock | None = None
 
     @property
     def spec(self) -> GraphSpec:

@@ -42,6 +42,7 @@ def check_manifest(manifest: Manifest, layouts: Blocks) -> None:
     lookup = _check_tables(manifest)
     for graph in manifest.graphs:
         _check_graph(graph, manifest.limits.slots, lookup)
+        _check_returns(graph, manifest.target.emit)
     _check_files(manifest)
 
 
@@ -116,6 +117,16 @@ def _check_graph(graph: GraphRecord, slots: int, declared: _Declared) -> None:
                 what if expected is None else f"{what}, {_form_text(expected)}",
                 _form_text(found),
             )
+
+
+def _check_returns(graph: GraphRecord, emit: str) -> None:
+    """Graphs of Ascend's graph engine return a block that they bind; no other graph returns anything."""
+    key = f"graphs[{graph.spec.key}].returns"
+    if emit not in ("air", "om"):
+        if graph.returns is not None:
+            raise DecodeFault(key, f"null for {emit}", graph.returns)
+    elif graph.returns not in {tensor.name for tensor in graph.tensors if tensor.kind == "state"}:
+        raise DecodeFault(key, "a block that the graph writes", graph.returns)
 
 
 def _check_files(manifest: Manifest) -> None:

@@ -46,6 +46,7 @@ def main() -> int:
         "batch": job.batch,
         "rows": 1,
         "tensors": [],
+        "returns": None,
         "bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
     }

@@ -165,6 +165,22 @@ FAULTS = {
         assign("graphs/0/tensors/1/kind", "input"),
         "graphs[prefill.b1].tensors[window_0]",
     ),
+    "a block of a graph that returns none": (
+        assign("graphs/0/returns", "result"),
+        "graphs[prefill.b1].returns",
+    ),
+    "a block that is none": (assign("graphs/0/returns", "window_0"), "graphs[0].returns"),
+    "no block of a graph that returns one": (
+        lambda raw: raw["target"].update(device="npu", emit="om"),
+        "graphs[prefill.b1].returns",
+    ),
+    "a block that the graph does not bind": (
+        lambda raw: (
+            raw["target"].update(device="npu", emit="om"),
+            raw["graphs"][0].update(returns="control"),
+        ),
+        "graphs[prefill.b1].returns",
+    ),
     "a repeated graph": (lambda raw: raw["graphs"].append(raw["graphs"][0]), "graphs"),
     "a repeated weight": (
         lambda raw: raw["weights"]["tensors"].append(raw["weights"]["tensors"][0]),

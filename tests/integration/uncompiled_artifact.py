@@ -29,6 +29,7 @@ from nextn.runtime.contract.manifest import (
     Manifest,
     ModelRecord,
     Producer,
+    ReturnedBlock,
     Speculation,
     Target,
     WeightsFile,
@@ -55,10 +56,12 @@ def write_uncompiled(
     emit: Emit = "onnx",
     content: GraphBytes = lambda graph: graph.key.encode(),
     graph_tensors: Mapping[str, tuple[TensorSpec, ...]] | None = None,
+    returns: Callable[[GraphSpec], ReturnedBlock | None] = lambda graph: None,
 ) -> Path:
     """An artifact of `shape` in `folder`.
 
-    Without `graph_tensors`, by key, every graph is said to read all weights, state and inputs.
+    Without `graph_tensors`, by key, every graph is said to read all weights, state and inputs. `returns` is
+    for graphs that return a block.
     """
     (folder / "graphs").mkdir(parents=True)
     (folder / "golden.safetensors").write_bytes(b"none")
@@ -87,7 +90,10 @@ def write_uncompiled(
         inputs=tuple(InputSpec(one.name, one.dtype, one.shape) for one in input_table(shape)),
         blocks=block_layouts(),
         ops={},
-        graphs=tuple(write_graph(folder, graph, emit, content(graph)) for graph in graphs),
+        graphs=tuple(
+            dataclasses.replace(write_graph(folder, graph, emit, content(graph)), returns=returns(graph))
+            for graph in graphs
+        ),
         weights=weights,
         golden=FileRecord("golden.safetensors", 4, hashlib.sha256(b"none").hexdigest()),
         tokenizer=(),

@@ -14,7 +14,7 @@ from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
 from nextn.runtime.contract.blocks import Control, Result
 from nextn.runtime.contract.graph_spec import GraphSpec, TensorSpec
-from nextn.runtime.contract.manifest import Manifest
+from nextn.runtime.contract.manifest import Manifest, ReturnedBlock
 from tests.integration.eager_executor import session_shape
 
 PROTO_DTYPES = {"float32": 1, "int8": 3, "uint8": 4, "int32": 7, "int64": 8, "bfloat16": 27}
@@ -29,9 +29,13 @@ CALLS = [
 """Every call that makes something, moves bytes or launches."""
 
 
-def block_of(graph: GraphSpec) -> str:
+LEAVE_RESULTS = ("seed", "draft_extend", "draft_step")
+"""Graphs that draft, and emit nothing."""
+
+
+def block_of(graph: GraphSpec) -> ReturnedBlock:
     """The block whose rows a graph returns."""
-    return "result" if any(tensor.name == "result" for tensor in graph.tensors) else "control"
+    return "control" if graph.name in LEAVE_RESULTS else "result"
 
 
 def model_def(graph: GraphSpec) -> bytes:

@@ -52,6 +52,7 @@ def test_manifest_and_files(artifact: Path) -> None:
     assert (target.device, target.emit, target.dtype, target.isa) == ("npu", "air", "bfloat16", ())
     assert manifest.producer.compiler == f"torch_npu {requirements.TORCH_NPU}"
     assert [graph.file for graph in manifest.graphs] == ["graphs/prefill.b1.air", "graphs/decode.b1.air"]
+    assert [graph.returns for graph in manifest.graphs] == ["result", "result"]
     assert manifest.ops["write_rows"] == "scatter_nd_update"
     for graph in manifest.graphs:
         model = ModelDef()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from nextn.compile.npu import om_interface
 from nextn.compile.npu.build_om import build_om_script
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.cli import main as nextn_run
+from nextn.runtime.contract.blocks import Control, Result
 from nextn.runtime.contract.errors import ArtifactError, ExitCode
 from nextn.runtime.contract.manifest import Manifest, parse_manifest
 from nextn.runtime.model import Model
@@ -27,7 +29,7 @@ from nextn.weights import Checkpoint
 from tests.fakes.cann.log import FakeCann, ModelRun
 from tests.integration.conftest import Ask, eager_session, run_in
 from tests.integration.uncompiled_artifact import write_uncompiled
-from tests.npu.offline_models import model_def
+from tests.npu.offline_models import block_of, model_def
 from tests.npu.sessions import Converted
 from tests.npu.test_emit_air import compile_air
 from tests.oracles.ge_evaluator import evaluate
@@ -61,7 +63,9 @@ def pristine(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path
     opened = Checkpoint.open(checkpoint)
     shape = SessionShape(opened.config, num_steps=0, batch_sizes=(1, 2), max_seq_len=64, prefill_chunk=16)
     folder = tmp_path_factory.mktemp("pristine")
-    write_uncompiled(folder / "art", opened, shape, device="npu", emit="air", content=model_def)
+    write_uncompiled(
+        folder / "art", opened, shape, device="npu", emit="air", content=model_def, returns=block_of
+    )
     (folder / "om").mkdir()
     for key in KEYS:
         shutil.copyfile(folder / f"art/graphs/{key}.air", folder / f"om/{key}.om")
@@ -159,14 +163,32 @@ def link_to_itself(folder: Path) -> None:
     (folder / "decode.b1.om").symlink_to("decode.b1.om")
 
 
-def with_wider_rows(folder: Path) -> None:
-    """As if built from a graph of another protocol."""
+def change_model(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """`change` takes the operators by name."""
     model = ModelDef()
-    path = folder / "decode.b1.om"
     model.ParseFromString(path.read_bytes())
-    [output] = [op for op in model.graph[0].op if op.type == "NetOutput"]
-    output.input_desc[0].shape.dim[1] += 1
+    change({op.name: op for op in model.graph[0].op})
     path.write_bytes(model.SerializeToString())
+
+
+def with_rows_of(width: int) -> Callable[[Path], None]:
+    """As if built from a graph of another protocol, or one that returns another block."""
+
+    def widen(operators: dict[str, Any]) -> None:
+        operators["NetOutput"].input_desc[0].shape.dim[1] = width
+
+    return lambda folder: change_model(folder / "decode.b1.om", widen)
+
+
+def swapped(folder: Path) -> None:
+    """Two inputs of one size, as in a graph that takes them in another order."""
+
+    def swap(operators: dict[str, Any]) -> None:
+        one, other = operators["slots_b1"], operators["prompt_slot"]
+        assert one.output_desc[0].shape == other.output_desc[0].shape
+        one.name, other.name = other.name, one.name
+
+    change_model(folder / "decode.b1.om", swap)
 
 
 def replace_by_folder(folder: Path) -> None:
@@ -193,7 +215,12 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "loop": (link_to_itself, "not a file"),
     "garbage": (write("decode.b1.om", b"\0garbage"), "ACL reads other files, and not this one"),
     "chip": (write("soc.txt", b"not a chip\n"), "no name of a chip"),
-    "other outputs": (with_wider_rows, "key outputs, expected one of 128 or 256 bytes, found [136]"),
+    "other outputs": (
+        with_rows_of(Result.WIDTH + 1),
+        "key bytes of outputs, the rows of result, expected [128], found [136]",
+    ),
+    "another block": (with_rows_of(Control.WIDTH), "the rows of result, expected [128], found [256]"),
+    "inputs swapped": (swapped, "expected slots_b1, found prompt_slot"),
     "fewer inputs": (without_last_input, "the file was built from another graph"),
 }
 
@@ -237,12 +264,36 @@ def test_other_artifacts_and_folders_are_refused(
     assert "a folder of .om files" in capsys.readouterr().err
 
 
+def test_names_that_a_compiler_added_to_are_no_difference(folders: tuple[Path, Path]) -> None:
+    folder, artifact = folders
+
+    def decorate(operators: dict[str, Any]) -> None:
+        for name, operator in operators.items():
+            operator.name = {"slots_b1": "a/slots_b1_0", "prompt_slot": ""}.get(name, name + "__decorated")
+
+    change_model(folder / "decode.b1.om", decorate)
+    assert run_import(folder, artifact) == ExitCode.OK
+    with Model(artifact) as model, model.session(slots=1):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (with_rows_of(Result.WIDTH + 1), "output 0, rows of result, expected 128 bytes, found 136"),
+        (swapped, "expected slots_b1, found prompt_slot"),
+    ],
+)
 def test_without_cann_it_says_what_was_not_checked(
-    folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folders: tuple[Path, Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], None],
+    told: str,
 ) -> None:
     """What CANN would have told is told when a session loads the files, before anything runs."""
     folder, artifact = folders
-    with_wider_rows(folder)
+    change(folder)
     monkeypatch.setattr(om_interface, "_LIBRARY", "libnosuch.so")
     assert run_import(folder, artifact) == ExitCode.OK
     err = capsys.readouterr().err
@@ -250,7 +301,7 @@ def test_without_cann_it_says_what_was_not_checked(
     with Model(artifact) as model, pytest.raises(ArtifactError) as caught:
         model.session(slots=1)
     assert "graph was built for another artifact" in str(caught.value)
-    assert "decode.b1.om, key output 0, expected 128 or 256 bytes, found 136" in str(caught.value)
+    assert "decode.b1.om, key " in str(caught.value) and told in str(caught.value)
 
 
 @pytest.fixture
@@ -294,6 +345,7 @@ def test_from_graphs_to_tokens(
         emit="air",
         content=lambda graph: programs[graph.key].model.SerializeToString(),
         graph_tensors={key: program.tensors for key, program in programs.items()},
+        returns=lambda graph: programs[graph.key].returns,
     )
     script = artifact / "build_om.sh"
     script.write_text(build_om_script([f"graphs/{key}.air" for key in programs]))

@@ -20,7 +20,7 @@ from tests.fakes.cann.log import FakeCann, Record
 from tests.integration.conftest import Ask, eager_session, run_in
 from tests.integration.sessions import MODES, some_asks, state_of, submit, tiny_checkpoint, two_slot_shape
 from tests.integration.uncompiled_artifact import write_uncompiled
-from tests.npu.offline_models import CALLS, EagerModels, model_def
+from tests.npu.offline_models import CALLS, EagerModels, block_of, model_def
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,9 @@ def shape(checkpoint: Checkpoint) -> SessionShape:
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory, checkpoint: Checkpoint, shape: SessionShape) -> Path:
     folder = tmp_path_factory.mktemp("om") / "artifact"
-    return write_uncompiled(folder, checkpoint, shape, device="npu", emit="om", content=model_def)
+    return write_uncompiled(
+        folder, checkpoint, shape, device="npu", emit="om", content=model_def, returns=block_of
+    )
 
 
 @pytest.fixture
@@ -93,7 +95,7 @@ def test_the_demo(cann: FakeCann, tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(checkpoint_folder(DEMO))
     shape = SessionShape(checkpoint.config, max_seq_len=256)
     artifact = write_uncompiled(
-        tmp_path / "demo", checkpoint, shape, device="npu", emit="om", content=model_def
+        tmp_path / "demo", checkpoint, shape, device="npu", emit="om", content=model_def, returns=block_of
     )
     asked = [Ask(tuple(b"def main("), 24), Ask(tuple(b"import os\nclass "), 24)]
     expected = run_in(eager_session(artifact), asked)

@@ -13,7 +13,7 @@ from nextn.weights import Checkpoint
 from tests.fakes.cann import build as fake_build
 from tests.integration.uncompiled_artifact import write_uncompiled
 from tests.native.conftest import REPOSITORY, build_sanitized, run_tool
-from tests.npu.offline_models import CALLS, model_def
+from tests.npu.offline_models import CALLS, block_of, model_def
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 
 PROMPTS, NEW_TOKENS, STEPS = (3, 40, 17), 9, 2
@@ -42,7 +42,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
         checkpoint.config, num_steps=STEPS, batch_sizes=(1, 2), max_seq_len=128, prefill_chunk=16
     )
     return write_uncompiled(
-        folder / "artifact", checkpoint, shape, device="npu", emit="om", content=model_def
+        folder / "artifact", checkpoint, shape, device="npu", emit="om", content=model_def, returns=block_of
     )
 
 

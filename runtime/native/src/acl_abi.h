@@ -41,6 +41,7 @@ struct aclDataBuffer;
     FUNCTION(size_t, aclmdlGetNumOutputs, (aclmdlDesc * description))                                   \
     FUNCTION(size_t, aclmdlGetInputSizeByIndex, (aclmdlDesc * description, size_t index))               \
     FUNCTION(size_t, aclmdlGetOutputSizeByIndex, (aclmdlDesc * description, size_t index))              \
+    FUNCTION(const char *, aclmdlGetInputNameByIndex, (const aclmdlDesc *description, size_t index))    \
     FUNCTION(aclmdlDataset *, aclmdlCreateDataset, ())                                                  \
     FUNCTION(int, aclmdlDestroyDataset, (const aclmdlDataset *dataset))                                 \
     FUNCTION(int, aclmdlAddDatasetBuffer, (aclmdlDataset * dataset, aclDataBuffer * buffer))            \

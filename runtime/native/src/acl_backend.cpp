@@ -95,10 +95,12 @@ Result<std::vector<Graph *>> AclBackend::load(const std::vector<GraphFile> &file
     Result<AclArena> work = AclArena::create(acl_, work_bytes);
     NEXTN_RETURN_IF_ERROR(work);
     work_ = std::move(*work);
+    AclInputNames known;
+    for (const auto &[name, tensor] : tensors_) known.insert(acl_input_name(name));
     std::vector<Graph *> graphs;
     for (size_t i = 0; i < files.size(); ++i) {
         Result<std::unique_ptr<AclGraph>> graph =
-            AclGraph::load(acl_, files[i], needs[i], {work_.data(), work_.bytes()});
+            AclGraph::load(acl_, files[i], needs[i], {work_.data(), work_.bytes()}, known);
         NEXTN_RETURN_IF_ERROR(graph);
         std::vector<DeviceBuffer> inputs;
         for (const TensorInfo &tensor : files[i].info->tensors)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "acl_library.h"
@@ -16,6 +17,12 @@ struct DeviceBuffer {
     size_t bytes = 0;
 };
 
+/** The names that tensors have as inputs of graphs, whichever graph it is. */
+using AclInputNames = std::unordered_set<std::string>;
+
+/** GE's names have no dots. */
+std::string acl_input_name(std::string tensor);
+
 /** One `.om` file, loaded and bound: a replay has nothing left to build. Calls need a current context. */
 class AclGraph : public Graph {
   public:
@@ -27,10 +34,13 @@ class AclGraph : public Graph {
     };
     static Result<Needs> query(const AclLibrary &acl, const std::string &path);
 
-    /** Refuses a file whose inputs are not the graph's tensors, by index, or that returns more than one
-     * block. */
+    /**
+     * Refuses a file whose inputs are not the graph's tensors, by index, or that returns anything but the
+     * graph's block. Inputs are told apart by size, and by name if it is one of `known`.
+     */
     static Result<std::unique_ptr<AclGraph>> load(const AclLibrary &acl, const GraphFile &file,
-                                                  const Needs &needs, const DeviceBuffer &work);
+                                                  const Needs &needs, const DeviceBuffer &work,
+                                                  const AclInputNames &known);
 
     /** `inputs` are the graph's tensors in their order; the graph writes its block of rows to `output`. */
     Status bind(const std::vector<DeviceBuffer> &inputs, const DeviceBuffer &output);
@@ -45,7 +55,8 @@ class AclGraph : public Graph {
     };
 
     AclGraph(const AclLibrary &acl, const GraphFile &file) : acl_(acl), key_(file.info->key()) {}
-    Status check_interface(const GraphFile &file) const;
+    Status check_inputs(const GraphFile &file, const AclInputNames &known) const;
+    Status check_output(const GraphFile &file) const;
     Result<Dataset> make_dataset(const std::vector<DeviceBuffer> &buffers) const;
 
     const AclLibrary &acl_;

@@ -162,6 +162,12 @@ void check_block(const JsonValue &block, int64_t width, const BlockField (&expec
     }
 }
 
+std::string read_block(const JsonValue &graph) {
+    const std::string block = graph["returns"].string();
+    if (block != "result" && block != "control") graph["returns"].refuse("result or control");
+    return block;
+}
+
 void read_graphs(const JsonValue &root, Manifest *manifest) {
     for (const JsonValue &entry : root["graphs"].items()) {
         GraphInfo graph;
@@ -177,6 +183,7 @@ void read_graphs(const JsonValue &root, Manifest *manifest) {
             read_layout(item, &tensor);
             graph.tensors.push_back(std::move(tensor));
         }
+        if (manifest->emit == Emit::air || manifest->emit == Emit::om) graph.returns = read_block(entry);
         manifest->graphs.push_back(std::move(graph));
     }
 }

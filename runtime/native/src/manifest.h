@@ -16,6 +16,8 @@ enum class Emit { aoti, pt2, air, om, onnx };
 struct GraphInfo {
     std::string name;
     int64_t batch = 0;
+    /** The state buffer whose rows are the only output of an `air` or `om` graph; empty for other forms. */
+    std::string returns;
     std::string file;
     std::string sha256;
     int64_t bytes = 0;
