@@ -2,14 +2,18 @@
 
 Prints JSON: per graph how long a launch keeps the host, and how long until it had run; per round its graphs,
 the host's share between them, and launches. Medians, in microseconds, after a round that is not counted.
+Faults are one line and an exit code, as of `nextn-run`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from statistics import median
 
+from nextn.runtime.contract.errors import ExitCode
+from nextn.runtime.contract.tool import run_tool
 from nextn.runtime.model import Model
 from nextn.runtime.selftest_times import SelftestTimes
 
@@ -37,17 +41,19 @@ def measure(model: Model, new_tokens: int, *, phases: bool) -> dict[str, object]
     }
 
 
-def main() -> None:
+def main(command_line: list[str]) -> int:
+    """Raises NextnError."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("artifact")
     parser.add_argument("--device", help="the artifact's own by default")
     parser.add_argument("--new-tokens", type=int, default=120)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(command_line)
     with Model(arguments.artifact, device=arguments.device) as model:
         kinds = {"round": False} | ({"phases": True} if model.has_phases else {})
         found = {kind: measure(model, arguments.new_tokens, phases=phases) for kind, phases in kinds.items()}
         print(json.dumps({"device": model.device, "dtype": model.manifest.target.dtype, **found}, indent=1))
+    return ExitCode.OK
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_tool("captured_rounds.py", main, None))

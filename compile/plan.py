@@ -142,20 +142,21 @@ def print_plan(plan: Plan, console: Console) -> None:
         totals.add_row(label, readable_bytes(count))
     console.print(totals)
     if plan.capture is not None:
-        console.print(_capture_table(plan.capture, len(plan.batch_sizes)))
+        console.print(_capture_table(plan.capture))
 
 
-def _capture_table(capture: CapturePlan, num_batch_sizes: int) -> Table:
+def _capture_table(capture: CapturePlan) -> Table:
     limits = capture.limits
     heading = "limit, which --soc would tell" if limits is None else f"limit of Ascend {limits.chip}"
     table = Table("one session captures", "", heading, title="graph capture")
-    graphs, streams, sizes = (limits.graphs, limits.streams, limits.batch_sizes) if limits else (None,) * 3
+    graphs, streams, sizes = (limits.graphs, limits.streams, limits.capture_sizes) if limits else (None,) * 3
     rows = {
         "graphs of whole rounds": (capture.round_graphs, graphs),
         "graphs of separate phases": (capture.phases_graphs, graphs),
         "graphs of plain decoding": (capture.plain_graphs, graphs),
         "streams, at most": (capture.streams, streams),
-        "batch sizes": (num_batch_sizes, sizes),
+        "sizes of whole rounds, or of plain decoding": (capture.capture_sizes, sizes),
+        "sizes of separate phases": (capture.phases_capture_sizes, sizes),
     }
     for label, (count, limit) in rows.items():
         table.add_row(label, str(count or "-"), str(limit or "-"))

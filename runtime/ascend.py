@@ -1,4 +1,4 @@
-"""What an Ascend machine says of itself: versions of CANN, driver and firmware, its chips."""
+"""What an Ascend machine says of itself: CANN and its version, driver and firmware, its chips."""
 
 from __future__ import annotations
 
@@ -9,13 +9,27 @@ from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 
+from nextn.runtime.contract.errors import ExecutionError
+
 _TOOLKIT_VARIABLES = ("ASCEND_TOOLKIT_HOME", "ASCEND_HOME_PATH")
 _TOOLKIT_FILES = ("version.cfg", "version.info", "runtime/version.info", "compiler/version.info")
 _DRIVER, _FIRMWARE = Path("/usr/local/Ascend/driver"), Path("/usr/local/Ascend/firmware")
 
 _VERSION = re.compile(r"(?im)^\s*(?:version|runtime_running_version|runtime_version)\s*=\s*\[?([^\]\s]+)")
 
+_LIBRARY = "libascendcl.so"
+
 UNKNOWN = "not found"
+
+
+def require_acl() -> None:
+    """Raises ExecutionError where CANN's runtime does not load, as a session of `.om` graphs would."""
+    try:
+        ctypes.CDLL(_LIBRARY)
+    except OSError as error:
+        raise ExecutionError(
+            "cannot load CANN's runtime; source its set_env.sh", file=_LIBRARY, found=error
+        ) from error
 
 
 def ascend_facts(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -53,9 +67,9 @@ def _version_in(files: Iterable[Path]) -> str:
 def _library_facts() -> dict[str, str]:
     """What libascendcl answers; this process has it loaded if anything ran on the device."""
     try:
-        library = ctypes.CDLL("libascendcl.so")
+        library = ctypes.CDLL(_LIBRARY)
     except OSError as error:
-        return {"ACL": f"libascendcl.so does not load: {error}"}
+        return {"ACL": f"{_LIBRARY} does not load: {error}"}
     facts = dict.fromkeys(("ACL", "SoC", "devices"), UNKNOWN)
     version = [ctypes.c_int32() for _ in range(3)]
     if hasattr(library, "aclrtGetVersion") and library.aclrtGetVersion(*map(ctypes.byref, version)) == 0:

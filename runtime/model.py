@@ -156,8 +156,8 @@ class Model:
         """Raises UsageError if the phases were left out when the artifact was compiled."""
         if not self.has_phases:
             raise UsageError(
-                "the artifact has no separate phases: a session would capture more graphs of them than "
-                "the chip it was compiled for holds",
+                "the artifact has no separate phases: they are more than the chip it was compiled for "
+                "can capture",
                 found=self.manifest.target.soc,
             )
 

@@ -66,7 +66,7 @@ def info_text(model: Model) -> str:
     rows = {
         "artifact": value["artifact"],
         "made by": f"nextn {producer['nextn']}, torch {producer['torch']}, {producer['compiler']}",
-        "target": f"{target['device']} {target['dtype']} ({target['emit']}; {' '.join(target['isa'])})",
+        "target": f"{target['device']} {target['dtype']} ({_form(target)})",
         "draft steps k": f"{value['speculation']['num_steps']}",
         "max sequence length": f"{limits['max_seq_len']} tokens",
         "prefill chunk": f"{limits['prefill_chunk']} tokens",
@@ -78,6 +78,11 @@ def info_text(model: Model) -> str:
         "state": f"{value['state_bytes'] / 1e6:.1f} MB",
     }
     return "".join(f"{name:<21}{text}\n" for name, text in rows.items())
+
+
+def _form(target: dict[str, Any]) -> str:
+    """The form of the graphs, and what they were made for, if anything was named."""
+    return "; ".join(part for part in (target["emit"], target["soc"], " ".join(target["isa"])) if part)
 
 
 def _number(value: float | None, form: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from nextn.runtime import json_output
+from nextn.runtime.ascend import require_acl
 from nextn.runtime.contract.errors import ExitCode
 from nextn.runtime.golden import Check, selftest
 from nextn.runtime.model import Model
@@ -15,8 +16,11 @@ from nextn.runtime.selftest_times import SelftestTimes
 def run_selftest(model: Model, *, as_json: bool) -> ExitCode:
     """Prints each check as it is done, then the result; where no CPU was meant, a report to send back too.
 
-    Raises what `selftest` raises.
+    Raises what `selftest` raises, and ExecutionError for `.om` graphs where CANN is not: that is no finding
+    about a device.
     """
+    if model.manifest.target.emit == "om":
+        require_acl()
     checks: list[Check] = []
     times = SelftestTimes()
     for check in selftest(model, times):

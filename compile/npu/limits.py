@@ -3,7 +3,9 @@
 A captured graph keeps a stream of the device as long as it lives, and a device has 2048: vllm-ascend counted
 1920 graphs and left 128 streams to the rest (vllm-project/vllm-ascend#1168; error 207008, "stream resources
 are insufficient", in #9691). Newer drivers may hold more (#9962), and a partitioned device less (#8585).
-Drivers of the Ascend 950 fail beyond four batch sizes (#10567, #12998).
+Drivers of the Ascend 950 fail beyond four sizes of what is captured (#10567, #12998); a size is the number
+of rows that a graph computes. Those who found it captured decoding alone: here a prompt chunk and its seed,
+of one size each, come on top.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ MAX_GRAPHS = 1920
 
 @dataclass(frozen=True)
 class CaptureLimits:
-    """Of one process on one device; `batch_sizes` None means as many as there are graphs for."""
+    """Of one process on one device; `capture_sizes` None means as many as there are graphs for."""
 
     chip: str
     graphs: int
     streams: int
-    batch_sizes: int | None
+    capture_sizes: int | None
 
 
 _BY_PREFIX = {

@@ -176,6 +176,16 @@ def without_phases(artifact: Path, tmp_path: Path) -> Path:
     return copy
 
 
+def test_info_shows_the_form_and_the_chip_if_one_was_named(
+    artifact: Path, without_phases: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder, form in ((artifact, "pt2"), (without_phases, "pt2; Ascend910B1")):
+        capsys.readouterr()
+        assert nextn_run([str(folder), "--info"]) == 0
+        [target] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("target ")]
+        assert target.split(maxsplit=1)[1] == f"npu float32 ({form})"
+
+
 def test_phases_that_were_left_out(without_phases: Path) -> None:
     with pytest.raises(UsageError, match=r"no separate phases: .* \(found Ascend910B1\)"):
         nextn.load(without_phases, device="cpu", phases=True)

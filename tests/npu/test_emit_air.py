@@ -132,7 +132,7 @@ def test_what_a_killed_import_left_is_removed(
 def test_it_can_be_looked_at_but_not_run(artifact: Path) -> None:
     """Without CANN."""
     command = [Path(sys.executable).parent / "nextn-run", artifact]
-    for mode, shown in (("--info", "npu bfloat16 (air; )"), ("--verify-weights", "weights verified")):
+    for mode, shown in (("--info", "npu bfloat16 (air)\n"), ("--verify-weights", "weights verified")):
         looked = subprocess.run([*command, mode], capture_output=True, text=True)
         assert looked.returncode == ExitCode.OK and shown in looked.stdout, looked.stderr
     done = subprocess.run([*command, "--token-ids", "1"], capture_output=True, text=True)

@@ -379,6 +379,9 @@ def test_from_checkpoint_to_selftest(
         assert nextn_run([str(artifact), "--selftest", "--device", "npu"]) == ExitCode.OK
     out = capsys.readouterr().out
     assert "FAIL" not in out and out.splitlines()[-1].startswith("PASS: ")
+    with cann.running_models(ge_evaluation(artifact)), cann.failing("aclmdlExecuteAsync"):
+        assert nextn_run([str(artifact), "--selftest", "--device", "npu"]) == ExitCode.ARTIFACT
+    assert "FAIL  run 0 (decode) runs: aclmdlExecuteAsync failed" in capsys.readouterr().out
 
 
 def test_commands_look_at_it_without_cann(folders: tuple[Path, Path]) -> None:
@@ -388,7 +391,8 @@ def test_commands_look_at_it_without_cann(folders: tuple[Path, Path]) -> None:
     for mode in ("--info", "--verify-weights"):
         looked = subprocess.run([*command, mode], capture_output=True, text=True)
         assert looked.returncode == ExitCode.OK, looked.stderr
-    ran = subprocess.run([*command, "--token-ids", "1"], capture_output=True, text=True)
-    assert ran.returncode == ExitCode.RUNTIME
-    assert "cannot load CANN's runtime; source its set_env.sh" in ran.stderr
-    assert ran.stderr.count("\n") == 1
+    for run in (("--token-ids", "1"), ("--selftest",), ("--selftest", "--json")):
+        ran = subprocess.run([*command, *run], capture_output=True, text=True)
+        assert (ran.returncode, ran.stdout) == (ExitCode.RUNTIME, ""), run
+        assert "cannot load CANN's runtime; source its set_env.sh (file libascendcl.so, found " in ran.stderr
+        assert ran.stderr.count("\n") == 1

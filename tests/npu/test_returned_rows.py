@@ -17,3 +17,12 @@ def test_what_is_recorded_is_what_the_graph_returns(converted: Converted) -> Non
         assert list(output.input_desc[0].shape.dim) == [batch, WIDTHS[program.returns]], name
         assert returned_bytes(batch, program.returns) == batch * WIDTHS[program.returns] * 8
     assert "result" in {spec.name for spec in converted.programs["draft_extend", 2].tensors}
+
+
+def test_which_graphs_agree_in_all_that_an_import_compares(converted: Converted) -> None:
+    """Names are sizes too: a tensor has one of them in all graphs."""
+    alike: dict[object, set[str]] = {}
+    for (name, batch), program in converted.programs.items():
+        interface = (tuple(spec.name for spec in program.tensors), program.returns, batch)
+        alike.setdefault(interface, set()).add(name)
+    assert [names for names in alike.values() if len(names) > 1] == [{"decode", "verify"}]

@@ -11,7 +11,7 @@ namespace {
 /**
  * Whether an input that should be `expected` is certainly another one: it has the very name of another
  * tensor. Compilers add to names, so that a name of no tensor says nothing, nor does one that contains the
- * expected.
+ * expected one.
  */
 bool is_another_input(const char *found, const std::string &expected, const AclInputNames &known) {
     return found != nullptr && known.count(found) != 0 && std::strstr(found, expected.c_str()) == nullptr;
