@@ -15,6 +15,7 @@ from tests.fakes.cann.log import FakeCann
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 
 
+@pytest.mark.full
 def test_sessions_for_a_950_capture_rounds_alone(
     cann: FakeCann,
     tmp_path: Path,
