@@ -137,6 +137,17 @@ def test_far_from_the_beginning(installed: None, checkpoint: Checkpoint) -> None
     assert max(pair.differences().values()) <= STEPS, pair.differences()
 
 
+def test_a_compile_without_an_npu_is_told_why(
+    installed: None, monkeypatch: pytest.MonkeyPatch, checkpoint: Checkpoint
+) -> None:
+    def no_device(device: str) -> None:
+        raise RuntimeError("Invalid device id: " + device)
+
+    monkeypatch.setattr("torch_npu.npu.get_device_properties", no_device)
+    with pytest.raises(ExecutionError, match="number of cores of the chip that is here, and none is"):
+        Pair(checkpoint, 8, ("decode",))
+
+
 def test_without_the_package_the_operator_is_named(checkpoint: Checkpoint) -> None:
     with pytest.raises(ExecutionError, match="operator without a GE form"):
         Pair(checkpoint, 8, ("decode",))

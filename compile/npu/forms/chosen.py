@@ -39,7 +39,7 @@ FORMS: tuple[Form, ...] = (
 """Of those of one operator the first is taken whose packages are there and whose guard holds."""
 
 CUSTOM_OPS = tuple(sorted({name for form in FORMS for name in form.custom_ops}))
-"""Operators of packages beside torch_npu's own that a form can use, by GE type."""
+"""Operators that a form uses if a user names them, by GE type."""
 
 BLOCK_READERS = frozenset(name for form in FORMS if form.reads_blocks for name in form.custom_ops)
 """Those among them that want `SessionShape.entries_in_blocks`."""
