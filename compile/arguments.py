@@ -57,7 +57,8 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--npu-custom-ops",
         metavar="NAME,NAME",
-        help="GE operators beside torch_npu's own that graphs may call (default: none)",
+        help="GE operators of packages that atc will find, which graphs may call, SparseAttnSharedkv for "
+        "example (default: none)",
     )
     group.add_argument("--opset", type=int, metavar="N", help="ONNX operator set (default: 18)")
     group.add_argument("--import-om", metavar="DIR", help="collect .om files compiled elsewhere")

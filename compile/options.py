@@ -16,7 +16,7 @@ from nextn.compile.lowering import (
     NPU_FUSED,
     Lowering,
 )
-from nextn.compile.npu.forms.chosen import CUSTOM_OPS
+from nextn.compile.npu.forms.chosen import BLOCK_READERS, CUSTOM_OPS
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.blocks import MAX_STEPS
@@ -73,6 +73,7 @@ class CompileOptions:
             batch_sizes=self.batch_sizes,
             max_seq_len=length,
             prefill_chunk=self.prefill_chunk,
+            entries_in_blocks=not BLOCK_READERS.isdisjoint(self.custom_ops),
         )
 
 

@@ -16,7 +16,7 @@ from nextn.graphs.ops.collectives import reduce_sum
 from nextn.graphs.ops.linear import Weight, grouped_linear, linear
 from nextn.graphs.ops.rms_norm import unit_rms
 from nextn.graphs.ops.rotate import rotate
-from nextn.graphs.ops.rows import read_rows, write_rows
+from nextn.graphs.ops.rows import write_rows
 from nextn.graphs.ops.window_attention import window_attention
 from nextn.graphs.rope import Rope
 from nextn.graphs.window import Window
@@ -62,15 +62,19 @@ class Attention(nn.Module):
         query = linear(latent, self.wq_b).view(-1, config.num_attention_heads, config.head_dim)
         query = rotate(unit_rms(query, config.rms_norm_eps), cos[:, None], sin[:, None])  # [T, N, D]
         own = self.key_value(x, cos, sin)
-        keys, keys_visible = self._window_keys(own, window, state.window)
-        entries, entries_visible = self._entries(x, latent, window, rope, (cos, sin), state)
+        keys = self._window_keys(own, window, state.window)
+        chosen, capacity = self._compress(x, latent, window, rope, (cos, sin), state)
         output = window_attention(
             query.view(window.batch, window.num_rows, *query.shape[1:]),
             keys,
-            keys_visible,
-            entries,
-            entries_visible,
+            window.start,
+            window.count,
             self.attn_sink,
+            state.entries,
+            None if state.entries is None else window.slots,
+            chosen,
+            self.ratio,
+            capacity,
         )
         self.write_window(own, window, state.window)
         output = rotate(output.flatten(0, 1), cos[:, None], -sin[:, None])  # [T, N, D]
@@ -86,21 +90,15 @@ class Attention(nn.Module):
         rows_per_slot = ring.shape[0] // (window.scratch_slot + 1)
         write_rows(ring, window.ring_write_index(rows_per_slot), own)
 
-    def _window_keys(self, own: Tensor, window: Window, ring: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys `[B, S, D]` from position start - (W - 1) on, S = W - 1 + V, and who sees them `[B, V, S]`."""
+    def _window_keys(self, own: Tensor, window: Window, ring: Tensor) -> Tensor:
+        """Keys `[B, W - 1 + V, D]` from position start - (W - 1) on."""
         rows_per_slot = ring.shape[0] // (window.scratch_slot + 1)
-        reach = self.config.sliding_window - 1
-        earlier = window.earlier_rows(ring, rows_per_slot, reach)
+        earlier = window.earlier_rows(ring, rows_per_slot, self.config.sliding_window - 1)
         # The ring's dtype rounds the window's own rows too, so that a row is the same key in every graph.
         current = cast(own, ring.dtype).view(window.batch, window.num_rows, -1)
-        keys = torch.cat([earlier, current], dim=1)
-        key = torch.arange(keys.shape[1])
-        query = torch.arange(window.num_rows)[:, None]
-        band = (key >= query) & (key <= query + reach)  # [V, W - 1 + V]
-        exists = key >= reach - window.start[:, None, None]  # [B, 1, W - 1 + V]
-        return keys, band & exists
+        return torch.cat([earlier, current], dim=1)
 
-    def _entries(
+    def _compress(
         self,
         x: Tensor,
         latent: Tensor,
@@ -108,28 +106,20 @@ class Attention(nn.Module):
         rope: Rope,
         rotary: tuple[Tensor, Tensor],
         state: LayerState,
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Entries `[B, E, D]` or, chosen per row, `[B, V, topk, D]`, and their visibility to each row."""
+    ) -> tuple[Tensor | None, int]:
+        """Writes the entries that the window completes; which are chosen `[B, V, topk]`, and how many fit.
+
+        None are chosen where the layer has no indexer, or all fit into its choice.
+        """
         if self.compressor is None:
-            return None, None
+            return None, 0
         assert state.ring is not None and state.entries is not None
         capacity = state.entries.shape[0] // (window.scratch_slot + 1)
         self.compressor(x, window, rope, state.ring, state.entries, capacity)
-        number = torch.arange(capacity)
-        visible = number < (window.reach // self.ratio)[:, :, None]  # [B, V, E]
-        if self.indexer is not None:
-            assert state.indexer_ring is not None and state.indexer_entries is not None
-            self.indexer.compressor(x, window, rope, state.indexer_ring, state.indexer_entries, capacity)
-            if capacity > self.config.index_topk:
-                chosen = self.indexer.choose(x, latent, window, rotary, state.indexer_entries, visible)
-                return self._chosen_entries(chosen, window, state.entries, capacity)
-        complete = number < ((window.start + window.count) // self.ratio)[:, None]  # [B, E]
-        rows = read_rows(state.entries, window.slots[:, None] * capacity + number)
-        return torch.where(complete[..., None], rows, 0), visible
-
-    def _chosen_entries(
-        self, chosen: Tensor, window: Window, entries: Tensor, capacity: int
-    ) -> tuple[Tensor, Tensor]:
-        visible = chosen < (window.reach // self.ratio)[:, :, None]  # [B, V, topk]
-        rows = read_rows(entries, window.slots[:, None, None] * capacity + chosen)
-        return torch.where(visible[..., None], rows, 0), visible
+        if self.indexer is None:
+            return None, capacity
+        assert state.indexer_ring is not None and state.indexer_entries is not None
+        self.indexer.compressor(x, window, rope, state.indexer_ring, state.indexer_entries, capacity)
+        if capacity <= self.config.index_topk:
+            return None, capacity
+        return self.indexer.choose(x, latent, window, rotary, state.indexer_entries, capacity), capacity

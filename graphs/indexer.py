@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from nextn.graphs.compressor import Compressor
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.ops.cast import fp32
+from nextn.graphs.ops.choose_entries import choose_entries
 from nextn.graphs.ops.linear import Weight, linear
 from nextn.graphs.ops.rotate import rotate
-from nextn.graphs.ops.rows import read_rows
-from nextn.graphs.ops.select_entries import select_entries
 from nextn.graphs.window import Window
 
 
@@ -35,23 +33,24 @@ class Indexer(nn.Module):
         window: Window,
         rotary: tuple[Tensor, Tensor],
         entries: Tensor,
-        visible: Tensor,
+        capacity: int,
     ) -> Tensor:
-        """Entry numbers int64 `[B, V, index_topk]`, best first by the tie rule; hidden ones may fill up.
+        """Entry numbers int64 `[B, V, index_topk]`, best by the tie rule; hidden ones fill up at the end.
 
         x `[T, H]`, latent (the normed query latent) `[T, q_lora_rank]`, entries
-        `[(slots + 1) * E, index_head_dim]`, visible bool `[B, V, E]`; rotary cos, sin `[T, R / 2]`.
+        `[(slots + 1) * capacity, index_head_dim]`; rotary cos, sin `[T, R / 2]`.
         """
-        capacity = visible.shape[-1]
         cos, sin = rotary
         query = linear(latent, self.wq_b).view(-1, self.heads, self.width)  # [T, NI, DI]
-        query = rotate(query, cos[:, None], sin[:, None]).view(window.batch, -1, self.width)
-        row = window.slots[:, None] * capacity + torch.arange(capacity)  # [B, E]
-        keys = fp32(read_rows(entries, row))  # [B, E, DI]
-        score = functional.relu(torch.bmm(query, keys.transpose(1, 2)))  # [B, V * NI, E]
+        query = rotate(query, cos[:, None], sin[:, None])
         scale = self.width**-0.5 * self.heads**-0.5
         weight = fp32(linear(x, self.weights_proj)) * scale  # [T, NI]
-        score = score.view(window.batch, window.num_rows, self.heads, capacity)
-        weight = weight.view(window.batch, window.num_rows, self.heads, 1)
-        score = (score * weight).sum(2)  # [B, V, E]
-        return select_entries(torch.where(visible, score, -torch.inf), self.topk)
+        return choose_entries(
+            query.view(window.batch, window.num_rows, self.heads, self.width),
+            weight.view(window.batch, window.num_rows, self.heads),
+            entries,
+            window.slots,
+            window.reach // 4,
+            self.topk,
+            capacity,
+        )

@@ -8,6 +8,8 @@ from nextn.graphs.config import ModelConfig
 from nextn.runtime.contract.blocks import MAX_STEPS, MAX_WINDOW_ROWS
 from nextn.runtime.contract.errors import UsageError
 
+_BLOCK, _SMALL_BLOCK = 128, 16
+
 
 @dataclass(frozen=True)
 class SessionShape:
@@ -15,7 +17,8 @@ class SessionShape:
 
     `dtype` is the compute dtype of matrices, caches and streams (`float32` or `bfloat16`); what the
     spec keeps in fp32 (section 5.7c) stays fp32 either way. `int8_weights` are the names of the matrices that
-    graphs take as int8 rows. Raises `UsageError` on values out of range.
+    graphs take as int8 rows. With `entries_in_blocks` a slot's compressed entries fill whole blocks, as
+    Ascend's paged operators read them. Raises `UsageError` on values out of range.
     """
 
     config: ModelConfig
@@ -25,6 +28,7 @@ class SessionShape:
     max_seq_len: int = 4096
     prefill_chunk: int = 128
     int8_weights: tuple[str, ...] = ()
+    entries_in_blocks: bool = False
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "bfloat16"):
@@ -67,7 +71,11 @@ class SessionShape:
 
     def entry_rows(self, ratio: int) -> int:
         """Compressed entries per slot; covers the verify window that may reach past `max_seq_len`."""
-        return -(-(self.max_seq_len + MAX_WINDOW_ROWS) // ratio)
+        rows = -(-(self.max_seq_len + MAX_WINDOW_ROWS) // ratio)
+        if not self.entries_in_blocks:
+            return rows
+        block = _BLOCK if rows > _BLOCK else _SMALL_BLOCK
+        return -(-rows // block) * block
 
 
 def overlap(ratio: int) -> int:

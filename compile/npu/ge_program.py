@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -103,7 +104,10 @@ def convert(key: str, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) 
     concrete.graph.op_name_list = _Names(concrete.graph.op_name_list)
     try:
         module = _optimize_fx(module, config, observer)
-        _NpuGraphConverter(module, graph=concrete, garbage_collect_values=False).run(*inputs)
+        with warnings.catch_warnings():
+            # Shapes of operators that GE cannot infer: ours are fixed, and written for every output.
+            warnings.filterwarnings("ignore", "infer and generate sym shape failed")
+            _NpuGraphConverter(module, graph=concrete, garbage_collect_values=False).run(*inputs)
     except (NotImplementedError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise ExecutionError(f"graph {key} has an operator without a GE form: {reason}") from error

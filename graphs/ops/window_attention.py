@@ -6,40 +6,79 @@ import torch
 from torch import Tensor
 
 from nextn.graphs.ops.cast import fp32
+from nextn.graphs.ops.operator import composite
+from nextn.graphs.ops.rows import read_rows
 
 MASKED_SCORE = -1e30
 """Finite, so that no row can turn into NaN; exp(-1e30 - m) is exactly 0."""
 
 
+@composite(
+    "(Tensor query, Tensor keys, Tensor start, Tensor count, Tensor sink, Tensor? entries, Tensor? slots, "
+    "Tensor? chosen, int ratio, int capacity) -> Tensor"
+)
 def window_attention(
     query: Tensor,
     keys: Tensor,
-    keys_visible: Tensor,
-    entries: Tensor | None,
-    entries_visible: Tensor | None,
+    start: Tensor,
+    count: Tensor,
     sink: Tensor,
+    entries: Tensor | None,
+    slots: Tensor | None,
+    chosen: Tensor | None,
+    ratio: int,
+    capacity: int,
 ) -> Tensor:
     """Attention output before the inverse rotation, fp32 `[B, V, N, D]` (spec section 4, steps 6-8).
 
-    query `[B, V, N, D]`; keys `[B, S, D]` (= values, shared by the V rows), keys_visible bool
-    `[B, V, S]`; entries `[B, E, D]` shared by the rows or `[B, V, E, D]` chosen per row, with
-    entries_visible bool `[B, V, E]`; sink fp32 `[N]` joins the denominator only. Hidden rows must be finite.
+    Args:
+        query: `[B, V, N, D]`, of positions `start .. start + V - 1`; start, count: int64 `[B]`, rows from
+            `count` on are padding.
+        keys: and values, `[B, W - 1 + V, D]` of positions from `start - (W - 1)` on; finite before 0.
+        sink: fp32 `[N]`, joins the denominator only.
+        entries: None, or compressed entries `[(slots + 1) * capacity, D]` of `ratio` positions each, those
+            of `slots` int64 `[B]` consecutive.
+        chosen: None for all entries that a row may see, or their numbers int64 `[B, V, K]` for each row, of
+            which those it may not see are hidden.
     """
-    scale = query.shape[-1] ** -0.5
-    q = fp32(query) * scale
-    window = fp32(keys)[:, None]  # [B, 1, S, D]
-    scores = [_scores(q, window, keys_visible)]
-    values = [window]
-    if entries is not None and entries_visible is not None:
-        compressed = fp32(entries)
-        if compressed.dim() == 3:
-            compressed = compressed[:, None]  # [B, 1, E, D]
-        scores.append(_scores(q, compressed, entries_visible))
-        values.append(compressed)
-    batch, rows, heads, _ = q.shape
+    rows = query.shape[1]
+    values = [keys[:, None]]  # [B, 1, S, D]
+    visible = [_window_visible(start, rows, keys.shape[1])]
+    if entries is not None:
+        assert slots is not None
+        known = torch.minimum(start[:, None] + torch.arange(rows) + 1, (start + count)[:, None])  # [B, V]
+        complete = known // ratio
+        if chosen is None:
+            number = torch.arange(capacity)
+            exists = number < ((start + count) // ratio)[:, None]  # [B, E]
+            compressed = read_rows(entries, slots[:, None] * capacity + number)
+            values.append(torch.where(exists[..., None], compressed, 0)[:, None])  # [B, 1, E, D]
+            visible.append(number < complete[:, :, None])  # [B, V, E]
+        else:
+            visible.append(chosen < complete[:, :, None])  # [B, V, K]
+            compressed = read_rows(entries, slots[:, None, None] * capacity + chosen)
+            values.append(torch.where(visible[1][..., None], compressed, 0))  # [B, V, K, D]
+    return _attend(fp32(query), [fp32(value) for value in values], visible, sink)
+
+
+def _window_visible(start: Tensor, rows: int, length: int) -> Tensor:
+    """Which of `length` keys exist and are within reach of each row, bool `[B, V, S]`."""
+    reach = length - rows
+    key = torch.arange(length)
+    query = torch.arange(rows)[:, None]
+    band = (key >= query) & (key <= query + reach)  # [V, S]
+    exists = key >= reach - start[:, None, None]  # [B, 1, S]
+    return band & exists
+
+
+def _attend(query: Tensor, values: list[Tensor], visible: list[Tensor], sink: Tensor) -> Tensor:
+    """query `[B, V, N, D]`; rows `[B, 1 or V, S, D]` and which are visible `[B, V, S]`; all finite."""
+    batch, rows, heads, width = query.shape
+    query = query * width**-0.5
+    scores = [_scores(query, value, seen) for value, seen in zip(values, visible, strict=True)]
     sinks = sink.view(1, 1, heads, 1).expand(batch, rows, heads, 1)
     weights = torch.softmax(torch.cat([*scores, sinks], dim=-1), dim=-1)  # [B, V, N, S + E + 1]
-    split = keys.shape[1]
+    split = scores[0].shape[-1]
     output = _mix(weights[..., :split], values[0])
     if len(values) == 2:
         output = output + _mix(weights[..., split:-1], values[1])

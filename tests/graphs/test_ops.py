@@ -16,7 +16,6 @@ from nextn.graphs.ops import select_entries as selection
 from nextn.graphs.ops.linear import Weight, grouped_linear, linear
 from nextn.graphs.ops.rows import read_rows, write_rows
 from nextn.graphs.ops.sqrt_softplus import sqrt_softplus
-from nextn.graphs.ops.window_attention import window_attention
 from nextn.runtime.contract.blocks import Control
 
 
@@ -106,53 +105,6 @@ def test_grouped_linear_is_block_diagonal():
     blocks = torch.block_diag(*matrix.weight.view(3, 2, 5))  # [6, 15]
     torch.testing.assert_close(found, x.reshape(4, 15) @ blocks.T, rtol=0, atol=1e-6)
     torch.testing.assert_close(linear(x, matrix), x @ matrix.weight.T, rtol=0, atol=1e-6)
-
-
-def attention_inputs() -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return {
-        "query": torch.randn(2, 3, 4, 8, generator=generator),  # [B, V, N, D]
-        "keys": torch.randn(2, 5, 8, generator=generator),
-        "keys_visible": torch.rand(2, 3, 5, generator=generator) > 0.4,
-        "entries": torch.randn(2, 6, 8, generator=generator),
-        "entries_visible": torch.rand(2, 3, 6, generator=generator) > 0.4,
-        "sink": torch.randn(4, generator=generator),
-    }
-
-
-def naive_attention(inputs: dict[str, Tensor], b: int, v: int, head: int) -> Tensor:
-    """`[D]` float64: one joint softmax over the visible rows, the sink in its denominator only."""
-    rows = torch.cat([inputs["keys"][b], inputs["entries"][b]]).double()
-    visible = torch.cat([inputs["keys_visible"][b, v], inputs["entries_visible"][b, v]])
-    query = inputs["query"][b, v, head].double()
-    weights = [torch.exp(row @ query / math.sqrt(8)) for row in rows]
-    total = (
-        sum(w for w, seen in zip(weights, visible, strict=True) if seen) + inputs["sink"][head].double().exp()
-    )
-    return sum(w / total * row for w, row, seen in zip(weights, rows, visible, strict=True) if seen)
-
-
-def test_window_attention_equals_the_loop():
-    """Entries shared by the rows of a window, and the same entries chosen per row."""
-    inputs = attention_inputs()
-    found = window_attention(**inputs)
-    chosen = {**inputs, "entries": inputs["entries"][:, None].expand(-1, 3, -1, -1)}
-    torch.testing.assert_close(window_attention(**chosen), found, rtol=0, atol=1e-6)
-    for b in range(2):
-        for v in range(3):
-            for head in range(4):
-                expected = naive_attention(inputs, b, v, head)
-                torch.testing.assert_close(found[b, v, head].double(), expected, rtol=0, atol=1e-6)
-
-
-def test_hidden_rows_of_any_finite_size_have_no_weight():
-    inputs = attention_inputs()
-    inputs["keys_visible"][0, :, 0] = False
-    expected = window_attention(**inputs)
-    inputs["keys"][0, 0] = 1e15
-    assert torch.equal(window_attention(**inputs), expected)
-    inputs["keys_visible"][0, 1, 0] = True
-    assert not torch.equal(window_attention(**inputs), expected)
 
 
 def test_write_rows_replaces_exactly_the_indexed_rows():

@@ -54,6 +54,17 @@ def test_rows_hold_the_widest_window(name, max_seq_len):
         assert not [label for label in table if label.startswith("window_") and label.endswith("mtp")]
 
 
+@pytest.mark.parametrize(
+    ("max_seq_len", "ratio", "rows"),
+    [(2, 4, 16), (55, 4, 16), (56, 4, 32), (503, 4, 128), (504, 4, 256), (8192, 4, 2176), (8192, 128, 80)],
+)
+def test_entries_fill_blocks_where_asked(max_seq_len: int, ratio: int, rows: int) -> None:
+    """Of 128, or of 16 where they are no more than 128."""
+    shape = SessionShape(config_of("flash"), max_seq_len=max_seq_len)
+    paged = dataclasses.replace(shape, entries_in_blocks=True)
+    assert paged.entry_rows(ratio) == rows >= shape.entry_rows(ratio) > rows - (128 if rows > 128 else 16)
+
+
 def test_every_state_name_is_unique_and_the_blocks_are_int64():
     shape = SessionShape(config_of("tiny"), dtype="bfloat16", batch_sizes=(1, 2))
     names = [spec.name for spec in state_table(shape)] + [spec.name for spec in input_table(shape)]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from nextn.compile.npu.custom_ops import declare_custom_ops
+from tests.oracles import ascend_attention as attention
 from tests.oracles import ascend_operators as ascend
 
 _DTYPES = {None: torch.int8, 3: torch.int32, 15: torch.bfloat16}
@@ -99,10 +100,85 @@ def _hc_pre(
     return ascend.hc_pre(x, fn, scale, base, hc_sinkhorn_iters, norm_eps, hc_eps)
 
 
+def _sparse_attention(
+    q: Tensor,
+    *,
+    ori_kv: Tensor,
+    ori_block_table: Tensor,
+    cmp_kv: Tensor | None = None,
+    cmp_block_table: Tensor | None = None,
+    cmp_sparse_indices: Tensor | None = None,
+    cu_seqlens_q: Tensor,
+    seqused_kv: Tensor,
+    sinks: Tensor,
+    metadata: Tensor,
+    softmax_scale: float,
+    cmp_ratio: int,
+    layout_q: str,
+    **rest: Any,
+) -> tuple[Tensor, Tensor]:
+    assert layout_q == "TND"
+    keys = (ori_kv, ori_block_table, cmp_kv, cmp_block_table, cmp_sparse_indices)
+    found = attention.sparse_attention(
+        q, *keys, cu_seqlens_q, seqused_kv, sinks, metadata, softmax_scale, cmp_ratio
+    )
+    return found, torch.empty(0)
+
+
+def _sparse_attention_metadata(
+    heads: int,
+    heads_kv: int,
+    width: int,
+    *,
+    seqused_kv: Tensor,
+    batch_size: int = 0,
+    max_seqlen_q: int = 0,
+    cmp_topk: int = 0,
+    cmp_ratio: int = -1,
+    has_cmp_kv: bool = True,
+    **rest: Any,
+) -> Tensor:
+    return attention.attention_metadata(
+        heads, width, batch_size, max_seqlen_q, cmp_topk, cmp_ratio, has_cmp_kv, seqused_kv
+    )
+
+
+def _lightning_indexer(
+    query: Tensor,
+    key: Tensor,
+    weights: Tensor,
+    *,
+    actual_seq_lengths_key: Tensor,
+    block_table: Tensor,
+    sparse_count: int = 2048,
+    sparse_mode: int = 3,
+    **rest: Any,
+) -> tuple[Tensor, Tensor]:
+    assert sparse_mode == 0
+    found = attention.lightning_indexer(
+        query, key, weights, actual_seq_lengths_key, block_table, sparse_count
+    )
+    return found, torch.empty(0)
+
+
+def _compressor(
+    *tensors: Tensor,
+    rope_head_dim: int,
+    cmp_ratio: int,
+    coff: int,
+    norm_eps: float,
+    rotary_mode: int,
+    cache_mode: int,
+) -> tuple[Tensor, Tensor]:
+    assert (rope_head_dim, rotary_mode, cache_mode) == (64, 2, 1)
+    return attention.compressor(*tensors, cmp_ratio, coff, norm_eps)
+
+
 _IMPLEMENTATIONS = {
     "npu::npu_clipped_swiglu": _clipped_swiglu,
     "npu::npu_dynamic_quant": lambda x, **rest: ascend.dynamic_quant(x),
     "npu::npu_grouped_matmul": _grouped_matmul,
+    "npu::npu_lightning_indexer": _lightning_indexer,
     "npu::npu_mhc_post": ascend.mhc_post,
     "npu::npu_mhc_pre": _mhc_pre,
     "npu::npu_mhc_sinkhorn": _mhc_sinkhorn,
@@ -114,6 +190,9 @@ _IMPLEMENTATIONS = {
     "npu::npu_rotary_mul": _rotary,
     "custom::npu_hc_post": ascend.hc_post,
     "custom::npu_hc_pre": _hc_pre,
+    "custom::npu_sparse_attn_sharedkv": _sparse_attention,
+    "custom::npu_sparse_attn_sharedkv_metadata": _sparse_attention_metadata,
+    "nextn_npu::compressor": _compressor,
 }
 
 

@@ -18,6 +18,7 @@ from nextn.compile.arguments import build_parser
 from nextn.compile.command import compile_command
 from nextn.compile.npu import requirements
 from nextn.compile.options import normalise
+from nextn.graphs.config import parse_model_config
 from nextn.runtime.contract.errors import ExecutionError, ExitCode, UsageError
 from nextn.runtime.contract.manifest import parse_manifest
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
@@ -44,6 +45,16 @@ def artifact(checkpoint: Path) -> Path:
     output = checkpoint.parent / "artifact"
     compile_air([str(checkpoint), "-o", str(output), *SMALL])
     return output
+
+
+@pytest.mark.parametrize(
+    ("names", "rows"), [("none", 19), ("HcPre", 19), ("Compressor,LightningIndexer", 32)]
+)
+def test_operators_that_read_blocks_are_given_whole_ones(names: str, rows: int) -> None:
+    arguments = ["demo", "--dry-run", "--device", "npu", "--emit", "air", *SMALL, "--npu-custom-ops", names]
+    options, _ = normalise(build_parser().parse_args(arguments))
+    config, _ = parse_model_config(CASES["tiny"].config, "config.json")
+    assert options.session_shape(config).entry_rows(4) == rows
 
 
 def test_manifest_and_files(artifact: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 import nextn.weights
 from nextn.compile.functional import functionalize
 from nextn.compile.npu.custom_ops import declare_custom_ops
-from nextn.compile.npu.forms.chosen import CUSTOM_OPS, ChosenForms, recorded
+from nextn.compile.npu.forms.chosen import BLOCK_READERS, CUSTOM_OPS, ChosenForms, recorded
 from nextn.compile.npu.requirements import import_torch_npu
 from nextn.compile.trace import TracedGraph, trace
 from nextn.compile.trace_report import fake_model
@@ -35,6 +35,14 @@ EVERYWHERE = {
 }
 """No guard of these fails in a published or bundled model, in either dtype."""
 
+PLAIN_ATTENTION = {"window_attention": "plain", "compress": "plain", "choose_entries": "plain"}
+FUSED_ATTENTION = {
+    "window_attention": "npu_sparse_attn_sharedkv",
+    "compress": "npu_compressor",
+    "choose_entries": "npu_lightning_indexer",
+}
+PRO_ATTENTION = {"window_attention": "npu_sparse_attn_sharedkv, plain"}
+"""Its C4 layers choose 1024 entries."""
 MHC = {"hyper_pre": "npu_mhc_pre", "hyper_post": "npu_mhc_post", "doubly_stochastic": "npu_mhc_sinkhorn"}
 MHC_WITHOUT_SINKHORN = {"hyper_pre": "npu_mhc_pre", "hyper_post": "npu_mhc_post"}
 HC = {"hyper_pre": "npu_hc_pre", "hyper_post": "npu_hc_post"}
@@ -60,9 +68,10 @@ def two_layers(config: ModelConfig) -> ModelConfig:
 
 
 @functools.cache
-def traced(name: str, dtype: str) -> TracedGraph:
+def traced(name: str, dtype: str, blocks: bool) -> TracedGraph:
     parsed, _ = parse_model_config(CONFIGS[name], "config.json")
-    shape = SessionShape(two_layers(parsed), dtype, num_steps=0, max_seq_len=512)
+    # Entries that the indexers of the releases choose among.
+    shape = SessionShape(two_layers(parsed), dtype, 0, max_seq_len=8192, entries_in_blocks=blocks)
     with torch.no_grad():
         return trace("decode", 1, *fake_model(shape), shape)
 
@@ -71,7 +80,7 @@ def choose(name: str, dtype: str, custom: tuple[str, ...]) -> ChosenForms:
     import_torch_npu()
     declare_custom_ops()
     chosen = ChosenForms(custom)
-    functionalize(traced(name, dtype), chosen.forms())
+    functionalize(traced(name, dtype, not BLOCK_READERS.isdisjoint(custom)), chosen.forms())
     return chosen
 
 
@@ -89,11 +98,11 @@ full = {"marks": pytest.mark.full}
         model("demo", "bfloat16", (), {}),
         model("demo", "bfloat16", ("MhcPre", "MhcPost", "MhcSinkhorn"), MHC, **full),
         model("demo", "bfloat16", ("HcPre", "HcPost"), {"hyper_pre": "plain", "hyper_post": "plain"}, **full),
-        model("demo", "float32", CUSTOM_OPS, NO_STREAMS, **full),
+        model("demo", "float32", CUSTOM_OPS, NO_STREAMS | PLAIN_ATTENTION, **full),
         model("flash", "bfloat16", (), {}),
-        model("flash", "bfloat16", CUSTOM_OPS, HC),
+        model("flash", "bfloat16", CUSTOM_OPS, HC | FUSED_ATTENTION),
         model("pro", "bfloat16", (), {}, **full),
-        model("pro", "bfloat16", CUSTOM_OPS, HC, **full),
+        model("pro", "bfloat16", CUSTOM_OPS, HC | FUSED_ATTENTION | PRO_ATTENTION, **full),
         model("pro", "bfloat16", ("MhcPre", "MhcPost"), MHC_WITHOUT_SINKHORN, **full),
     ],
 )

@@ -121,6 +121,80 @@ def doubly_stochastic(draw: Draw) -> Iterator[Arguments]:
     yield 9 * draw.normal(1, 4, 4), 1, 1e-6
 
 
+def window_attention(draw: Draw) -> Iterator[Arguments]:
+    """At the beginning, on both sides of a block's end, past the window; one and several rows, padding."""
+
+    def of(
+        start: list[int], count: list[int], ratio: int, capacity: int, chosen: int = 0, heads: int = 64
+    ) -> Arguments:
+        batch, rows = len(start), max(count)
+        query = draw.normal(batch, rows, heads, 512, dtype=BF16).float()
+        keys = draw.normal(batch, 127 + rows, 512, dtype=BF16)
+        given = (query, keys, torch.tensor(start), torch.tensor(count), draw.normal(heads))
+        if ratio == 0:
+            return *given, None, None, None, 0, 0
+        entries = draw.normal((batch + 1) * capacity, 512, dtype=BF16)
+        slots = torch.arange(batch).flip(0)
+        position = given[2][:, None] + torch.arange(rows) + 1
+        seen = (torch.minimum(position, (given[2] + given[3])[:, None]) // ratio).flatten().tolist()
+        numbers = [choice(draw, count, capacity, chosen) for count in seen] if chosen else None
+        chosen_entries = None if numbers is None else torch.stack(numbers).view(batch, rows, chosen)
+        return *given, entries, slots, chosen_entries, ratio, capacity
+
+    yield of([0, 126], [1, 1], 0, 0)
+    yield of([0, 127, 1000], [4, 4, 4], 0, 0)
+    yield of([2], [150], 0, 0)
+    yield of([500, 125], [4, 4], 128, 16, heads=128)
+    yield of([0, 509], [3, 4], 4, 208)
+    yield of([2045, 2300], [4, 2], 4, 640, 512)
+
+
+def choice(draw: Draw, seen: int, capacity: int, count: int) -> Tensor:
+    """`count` of `capacity` entries: those of the first `seen` before others, each in any order."""
+    order = draw.distinct(1, capacity, capacity)[0]
+    return torch.cat([order[order < seen], order[order >= seen]])[:count]
+
+
+def compress(draw: Draw) -> Iterator[Arguments]:
+    """Windows that complete no, one and several blocks, from any place in a block, near the beginning."""
+    for width, ratio, overlap in ((512, 4, 2), (128, 4, 2), (512, 128, 1)):
+        channels, span = overlap * width, overlap * ratio
+        for start, count, rows in (([0, 2], [1, 1], 1), ([3, 6], [5, 3], 5), ([127, 1023], [4, 4], 4)):
+            blocks = -(-rows // ratio)
+            angle = 30 * draw.normal(len(start), blocks, 32)
+            yield (
+                draw.normal(len(start), rows, 1024, dtype=BF16),
+                draw.normal(2 * channels, 1024, scale=1 / 32, dtype=BF16).float(),
+                draw.normal(ratio, channels),
+                draw.normal(width, dtype=BF16).float(),
+                draw.normal(len(start), span - 1, 2 * channels),
+                torch.tensor(start),
+                torch.tensor(count),
+                torch.cos(angle),
+                torch.sin(angle),
+                ratio,
+                1e-6,
+            )
+
+
+def choose_entries(draw: Draw) -> Iterator[Arguments]:
+    """Rows that see none, fewer than are chosen, as many, and more."""
+    for batch, rows, complete, topk, capacity in (
+        (2, 2, [[0, 1], [2, 3]], 3, 16),
+        (1, 3, [[20, 21, 64]], 5, 64),
+        (1, 1, [[600]], 512, 640),
+    ):
+        yield (
+            draw.normal(batch, rows, 64, 128, dtype=BF16).float(),
+            draw.normal(batch, rows, 64, dtype=BF16).float(),
+            draw.normal((batch + 1) * capacity, 128, dtype=BF16),
+            torch.arange(batch).flip(0),
+            torch.tensor(complete),
+            topk,
+            capacity,
+        )
+
+
 CASES: dict[str, Callable[[Draw], Iterator[Arguments]]] = {
     "unit_rms": unit_rms,
     "rms_norm": rms_norm,
@@ -134,10 +208,16 @@ CASES: dict[str, Callable[[Draw], Iterator[Arguments]]] = {
     "hyper_pre": hyper_pre,
     "hyper_post": hyper_post,
     "doubly_stochastic": doubly_stochastic,
+    "window_attention": window_attention,
+    "compress": compress,
+    "choose_entries": choose_entries,
 }
 
 STEP = {torch.float64: 1e-6, torch.float32: 1e-6, BF16: 2.0**-7}
 """What results may differ by, to their largest: last bits of float32, one step of bfloat16."""
+
+ROUNDED = ("npu_sparse_attn_sharedkv", "npu_compressor")
+"""Forms whose results come in bfloat16 and are widened."""
 
 RELEASE_WIDTH = 4096
 """The narrowest that the operator package takes."""
@@ -160,6 +240,40 @@ def by_expert(index: Tensor, weight: Tensor) -> Tensor:
     return torch.stack([index.gather(1, order).double(), weight.gather(1, order).double()])
 
 
+def seen(number: Tensor, complete: Tensor) -> Tensor:
+    """The chosen entries of each row that it sees, sorted; -1 for those hidden from it."""
+    return torch.where(number < complete[..., None], number, -1).sort(-1).values
+
+
+def comparable(form: Form, arguments: Arguments, results: list[Tensor]) -> list[Tensor]:
+    """What two forms agree on."""
+    if form.operator.startswith("route_"):
+        return [by_expert(*results)]
+    if form.operator == "choose_entries":
+        return [seen(results[0], arguments[4])]
+    if form.operator == "compress":
+        start, count, ratio = arguments[5], arguments[6], arguments[9]
+        own, entries = results
+        real = torch.arange(own.shape[1]) < count[:, None]
+        block = start[:, None] // ratio + torch.arange(entries.shape[1])
+        complete = (block + 1) * ratio <= (start + count)[:, None]
+        return [own[real], entries[complete]]
+    if form.operator == "window_attention":
+        return [results[0][torch.arange(results[0].shape[1]) < arguments[3][:, None]]]
+    return results
+
+
+def difference(one: Tensor, other: Tensor) -> float:
+    return float((one.double() - other.double()).abs().max()) if one.numel() else 0.0
+
+
+def allowed(form: Form, expected: Tensor) -> float:
+    if not expected.is_floating_point():
+        return 0.0
+    step = STEP[BF16] if form.name in ROUNDED else STEP[expected.dtype]
+    return step * max(1.0, float(expected.abs().max())) if expected.numel() else 0.0
+
+
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.operator}-{form.name}")
 def test_a_form_is_the_plain_form(form: Form) -> None:
     run_on_cpu()
@@ -168,11 +282,9 @@ def test_a_form_is_the_plain_form(form: Form) -> None:
         with torch.no_grad():
             found, expected = tensors(form.build(*arguments)), tensors(PLAIN[form.operator](*arguments))
         assert [(one.dtype, one.shape) for one in found] == [(one.dtype, one.shape) for one in expected]
-        if form.operator.startswith("route_"):
-            found, expected = [by_expert(*found)], [by_expert(*expected)]
+        found, expected = comparable(form, arguments, found), comparable(form, arguments, expected)
         for one, other in zip(found, expected, strict=True):
-            limit = STEP[one.dtype] * max(1.0, float(other.abs().max()))
-            assert float((one.double() - other.double()).abs().max()) <= limit, form
+            assert difference(one, other) <= allowed(form, other), form
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.operator}-{form.name}")
@@ -180,13 +292,16 @@ def test_a_form_of_other_values_is_noticed(form: Form) -> None:
     """The comparison above can fail: floats of every argument a hundredth larger."""
     run_on_cpu()
 
-    def larger(one: Any) -> Any:
-        return one * 1.02 if isinstance(one, Tensor) and one.is_floating_point() else one
+    def other_value(one: Any) -> Any:
+        if not isinstance(one, Tensor) or not one.is_floating_point():
+            return one
+        # A choice is the same whatever the scale of its scores.
+        return one.roll(1, 0) if form.operator == "choose_entries" else one * 1.02
 
     noticed = 0
     for arguments in cases(form):
-        found = tensors(form.build(*map(larger, arguments)))
-        for one, other in zip(found, tensors(PLAIN[form.operator](*arguments)), strict=True):
-            limit = STEP.get(one.dtype, 0.5) * max(1.0, float(other.abs().max()))
-            noticed += float((one.double() - other.double()).abs().max()) > limit
+        found = comparable(form, arguments, tensors(form.build(*map(other_value, arguments))))
+        expected = comparable(form, arguments, tensors(PLAIN[form.operator](*arguments)))
+        for one, other in zip(found, expected, strict=True):
+            noticed += difference(one, other) > allowed(form, other)
     assert noticed, form

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from torchair._ge_concrete_graph.ge_ir_pb2 import ModelDef
 
 from nextn.compile.instruction_set import InstructionSet
+from nextn.compile.npu.forms.chosen import CUSTOM_OPS
 from nextn.compile.worker import GraphJob
 from nextn.graphs.config import parse_model_config
 from nextn.graphs.session_shape import SessionShape
@@ -19,13 +21,21 @@ from tests.npu.test_emit_air import WORKER_ON_THE_FAKE
 
 LAYERS, CPU_SECONDS, PEAK_BYTES, FILE_BYTES = 43, 600, 4 << 30, 64 << 20
 
+PACKAGE = ("Compressor", "HcPost", "HcPre", "LightningIndexer", "SparseAttnSharedkv")
+"""What stands beside torch_npu where the release is served; `Mhc*` are for the same places as `Hc*`."""
+
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["round", "prefill"])
-def test_flash_converts(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "custom_ops"), [("round", ()), ("prefill", ()), ("round", PACKAGE), ("prefill", PACKAGE)]
+)
+def test_flash_converts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, custom_ops: tuple[str, ...]
+) -> None:
     """Processor time, so that other work on the machine does not count: 190 s and 2.3 GB for `round`."""
     config, _ = parse_model_config(flash_config(), "config.json")
-    shape = SessionShape(config, dtype="bfloat16", max_seq_len=32768)
+    shape = SessionShape(config, dtype="bfloat16", max_seq_len=32768, entries_in_blocks=bool(custom_ops))
+    monkeypatch.setenv("FAKE_CANN_CUSTOM_OPS", ",".join((*custom_ops, "SparseAttnSharedkvMetadata")))
     job = GraphJob(
         name,
         1,
@@ -35,6 +45,7 @@ def test_flash_converts(tmp_path: Path, name: str) -> None:
         "air",
         tmp_path / "weights.safetensors",
         None,
+        custom_ops=custom_ops,
     )
     (tmp_path / "job.json").write_text(job.to_json())
     with open(tmp_path / "log", "wb") as log:
@@ -46,7 +57,9 @@ def test_flash_converts(tmp_path: Path, name: str) -> None:
     model = ModelDef()
     model.ParseFromString(job.output.read_bytes())
     operators = model.graph[0].op
+    kinds = Counter(operator.type for operator in operators)
     print(f"{name}: {len(operators)} operators, {seconds:.0f} s, {peak / 1e9:.1f} GB")
+    assert set(custom_ops) == kinds.keys() & set(CUSTOM_OPS)
     assert seconds < CPU_SECONDS and peak < PEAK_BYTES and job.output.stat().st_size < FILE_BYTES
     state = {spec.name.replace(".", "_") for spec in state_table(shape)}
     changed = {operator.name for operator in operators if operator.type == "RefData"}

@@ -9,13 +9,16 @@ from typing import Any
 
 from nextn.compile.functional import Forms
 from nextn.compile.npu.forms import (
+    choose_entries,
     clamped_swiglu,
+    compress,
     experts,
     hyper_connection,
     int8_linear,
     rms_norm,
     rotate,
     route,
+    window_attention,
 )
 from nextn.compile.npu.forms.form import Form
 from nextn.graphs.ops.native_forms import PLAIN_FORMS
@@ -29,11 +32,17 @@ FORMS: tuple[Form, ...] = (
     *experts.FORMS,
     *int8_linear.FORMS,
     *hyper_connection.FORMS,
+    *window_attention.FORMS,
+    *compress.FORMS,
+    *choose_entries.FORMS,
 )
 """Of those of one operator the first is taken whose packages are there and whose guard holds."""
 
 CUSTOM_OPS = tuple(sorted({name for form in FORMS for name in form.custom_ops}))
-"""Operators of packages beside torch_npu's own that a form can use, by GE type."""
+"""Operators that a form uses if a user names them, by GE type."""
+
+BLOCK_READERS = frozenset(name for form in FORMS if form.reads_blocks for name in form.custom_ops)
+"""Those among them that want `SessionShape.entries_in_blocks`."""
 
 PLAIN = "plain"
 

@@ -14,8 +14,10 @@ class Form:
     """`name` is what a manifest records for `operator`, the short name of one of our operators.
 
     `why_not` and `build` take the operator's arguments, fake tensors among them: the first says what the form
-    needs and does not find in this call, None if nothing; the second makes the results. `custom_ops` are the
-    operators of packages beside torch_npu's own that the form needs, by GE type.
+    needs and does not find in this call, None if nothing; the second makes the results. `custom_ops` are, by
+    GE type, operators that a user has to name: those of packages beside torch_npu's own, and one that may
+    choose otherwise than the plain form. `reads_blocks`: entries of the state as they lie, in blocks, which
+    `SessionShape.entries_in_blocks` makes whole.
     """
 
     name: str
@@ -23,6 +25,7 @@ class Form:
     why_not: Callable[..., str | None]
     build: Callable[..., Any]
     custom_ops: tuple[str, ...] = ()
+    reads_blocks: bool = False
 
 
 def first_fault(*checks: tuple[bool, str]) -> str | None:

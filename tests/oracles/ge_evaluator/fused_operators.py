@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.oracles import ascend_attention as attention
 from tests.oracles import ascend_operators as ascend
 from tests.oracles.ge_evaluator.attributes import ENGINE_DTYPES, attribute, integers
 
@@ -137,12 +138,75 @@ def _hc_post(given: Operands) -> Results:
     return ascend.hc_post(given["x"], given["residual"], given["post"], given["comb"])
 
 
+def _sparse_attention(given: Operands) -> Results:
+    given.expect(ori_mask_mode=4, cmp_mask_mode=3, ori_win_left=127, ori_win_right=0)
+    given.expect(layout_q=b"TND", layout_kv=b"PA_ND", return_softmax_lse=False)
+    ori, cmp, ratio = given["ori_kv"], given.get("cmp_kv"), given.attribute("cmp_ratio")
+    given.expect(ori_kv_stride=ori[0].numel(), cmp_kv_stride=0 if cmp is None else cmp[0].numel())
+    found = attention.sparse_attention(
+        given["q"],
+        ori,
+        given["ori_block_table"],
+        cmp,
+        given.get("cmp_block_table"),
+        given.get("cmp_sparse_indices"),
+        given["cu_seqlens_q"],
+        given["seqused_kv"],
+        given["sinks"],
+        given["metadata"],
+        given.attribute("softmax_scale"),
+        ratio,
+    )
+    return found, torch.empty(0)
+
+
+def _sparse_attention_metadata(given: Operands) -> Results:
+    given.none_but("cu_seqlens_q", "seqused_kv")
+    given.expect(num_heads_kv=1, ori_mask_mode=4, cmp_mask_mode=3, ori_win_left=127, ori_win_right=0)
+    given.expect(layout_q=b"TND", layout_kv=b"PA_ND", has_ori_kv=True, ori_topk=0)
+    names = ("num_heads_q", "head_dim", "batch_size", "max_seqlen_q", "cmp_topk", "cmp_ratio", "has_cmp_kv")
+    return attention.attention_metadata(*map(given.attribute, names), given["seqused_kv"])
+
+
+def _lightning_indexer(given: Operands) -> Results:
+    given.expect(layout_query=b"BSND", layout_key=b"PA_BSND", sparse_mode=0)
+    operands = ("query", "key", "weights", "actual_seq_lengths_key", "block_table")
+    assert bool((given["actual_seq_lengths_query"] == 1).all())
+    found = attention.lightning_indexer(*map(given.__getitem__, operands), given.attribute("sparse_count"))
+    return found, torch.empty(0)
+
+
+_COMPRESSOR_OPERANDS = (
+    "x",
+    "wkv",
+    "wgate",
+    "state_cache",
+    "ape",
+    "norm_weight",
+    "rope_sin",
+    "rope_cos",
+    "state_block_table",
+    "seqused",
+    "start_pos",
+)
+
+
+def _compressor(given: Operands) -> Results:
+    given.none_but(*_COMPRESSOR_OPERANDS)
+    given.expect(rope_head_dim=64, rotary_mode=2, cache_mode=1)
+    given.expect(state_cache_stride_dim0=given["state_cache"][0].numel())
+    rest = (given.attribute(name) for name in ("cmp_ratio", "coff", "norm_eps"))
+    return attention.compressor(*map(given.__getitem__, _COMPRESSOR_OPERANDS), *rest)
+
+
 _RULES: dict[str, Callable[[Operands], Results]] = {
     "ClippedSwiglu": _clipped_swiglu,
+    "Compressor": _compressor,
     "DynamicQuant": _dynamic_quant,
     "GroupedMatmul": _grouped_matmul,
     "HcPost": _hc_post,
     "HcPre": _hc_pre,
+    "LightningIndexer": _lightning_indexer,
     "MhcPost": _mhc_post,
     "MhcPre": _mhc_pre,
     "MhcSinkhorn": _mhc_sinkhorn,
@@ -152,6 +216,8 @@ _RULES: dict[str, Callable[[Operands], Results]] = {
     "QuantBatchMatmulV3": _quant_matmul,
     "RmsNorm": _rms_norm,
     "RotaryPositionEmbedding": _rotary,
+    "SparseAttnSharedkv": _sparse_attention,
+    "SparseAttnSharedkvMetadata": _sparse_attention_metadata,
 }
 
 

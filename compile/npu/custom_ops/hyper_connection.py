@@ -1,26 +1,16 @@
-"""Operators that torch_npu lacks, or has without a GE form: their schemas, shapes and converters.
+"""`HcPre` and `HcPost` of the operator package for DeepSeek-V4, and torch_npu's `npu_mhc_*`.
 
-`HcPre` and `HcPost` come with CANN's operator package for DeepSeek-V4, which declares `npu_hc_pre` and
-`npu_hc_post`; where it is not installed, they are declared here, with the same schemas. torch_npu's own
-`npu_mhc_*` can be captured in process, and lack a converter only.
+The latter can be captured in process, and lack a converter only.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-_LIBRARY = "custom"
-
-_SCHEMAS = {
-    "npu_hc_pre": "(Tensor x, Tensor hc_fn, Tensor hc_scale, Tensor hc_base, *, int hc_mult=4, "
-    "int hc_sinkhorn_iters=20, float norm_eps=1e-6, float hc_eps=1e-6) -> (Tensor, Tensor, Tensor)",
-    "npu_hc_post": "(Tensor x, Tensor residual, Tensor post, Tensor comb) -> Tensor",
-}
+from nextn.compile.npu.custom_ops.declared import Declared
 
 
 def _hc_pre_shapes(
@@ -38,21 +28,26 @@ def _hc_post_shapes(x: Tensor, residual: Tensor, post: Tensor, comb: Tensor) -> 
     return torch.empty_like(residual)
 
 
-_SHAPES: dict[str, Callable[..., Any]] = {"npu_hc_pre": _hc_pre_shapes, "npu_hc_post": _hc_post_shapes}
+OPERATORS = (
+    Declared(
+        "custom",
+        "npu_hc_pre",
+        "(Tensor x, Tensor hc_fn, Tensor hc_scale, Tensor hc_base, *, int hc_mult=4, "
+        "int hc_sinkhorn_iters=20, float norm_eps=1e-6, float hc_eps=1e-6) -> (Tensor, Tensor, Tensor)",
+        _hc_pre_shapes,
+    ),
+    Declared(
+        "custom",
+        "npu_hc_post",
+        "(Tensor x, Tensor residual, Tensor post, Tensor comb) -> Tensor",
+        _hc_post_shapes,
+    ),
+)
 
 
-@functools.cache
-def declare_custom_ops() -> None:
-    """Makes the operators known to torch and to TorchAir. Needs torch_npu to be imported."""
-    for name, schema in _SCHEMAS.items():
-        if not hasattr(torch.ops.custom, name):
-            torch.library.define(f"{_LIBRARY}::{name}", schema)
-            torch.library.impl(f"{_LIBRARY}::{name}", "Meta", _SHAPES[name])
+def register_converters() -> None:
     _register_package()
     _register_torch_npu()
-
-
-# Arguments that have their default do not reach a converter: each has the schema's own defaults.
 
 
 def _register_package() -> None:

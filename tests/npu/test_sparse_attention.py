@@ -1,0 +1,153 @@
+"""Graphs of a model with the release's widths of attention, through the operators of its package."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor
+
+from nextn.compile.npu.ge_program import to_ge
+from nextn.compile.trace import trace
+from nextn.graphs.driver import Request, Session, eager_graphs
+from nextn.graphs.model import Model, derived_constants
+from nextn.graphs.phases import slots_input
+from nextn.graphs.session_shape import SessionShape
+from nextn.graphs.state import State, state_table
+from nextn.runtime.contract.errors import ExecutionError
+from nextn.weights import Checkpoint, load_weights, packed_weights
+from tests.npu.sessions import launcher
+from tests.oracles.ge_evaluator import Order
+from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
+
+CONFIG = CASES["tiny"].config | {
+    "hidden_size": 1024,
+    "num_attention_heads": 64,
+    "head_dim": 512,
+    "qk_rope_head_dim": 64,
+    "sliding_window": 128,
+    "index_n_heads": 64,
+    "index_head_dim": 128,
+    "index_topk": 512,
+    "hc_mult": 2,
+    "o_groups": 8,
+}
+"""One layer of each kind. No width of the operators can be smaller."""
+
+OPERATORS = ("Compressor", "LightningIndexer", "SparseAttnSharedkv")
+
+CALLS = {
+    "SparseAttnSharedkv": 3,
+    # A C4 layer has a compressor for its entries and one for their index.
+    "Compressor": 3,
+    "LightningIndexer": 1,
+    # Layers of one ratio share the metadata of a window.
+    "SparseAttnSharedkvMetadata": 3,
+}
+
+STEPS = 4 * 2.0**-8
+"""Of bfloat16, to a largest value: queries, results and entries are rounded, in the plain form none is."""
+
+
+class Pair:
+    """An eager session and one whose graphs in `evaluated` are GE IR, from one checkpoint."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, chunk: int, evaluated: tuple[str, ...], order: Order = "file"
+    ) -> None:
+        self.shape = shape = SessionShape(
+            checkpoint.config,
+            "bfloat16",
+            num_steps=0,
+            # More entries than are chosen.
+            max_seq_len=2300,
+            prefill_chunk=chunk,
+            entries_in_blocks=True,
+        )
+        packed = packed_weights(checkpoint.config, False)
+        weights = load_weights(checkpoint, packed, torch.bfloat16) | derived_constants(checkpoint.config)
+        model, states = Model(shape), (State(shape), State(shape))
+        model.load_weights(weights)
+        self.kinds = {}
+        graphs = {**eager_graphs(model, states[1], shape)}
+        for name in evaluated:
+            graph = trace(name, 1, model, states[1], shape)
+            program = to_ge(graph, slots_input(name, 1), OPERATORS)
+            self.kinds[name] = Counter(operator.type for operator in program.graph.op)
+            graphs[name, 1] = launcher(program, model, states[1], order)
+        eager = eager_graphs(model, states[0], shape)
+        self.sessions = [
+            Session(shape, state, given, speculation=False)
+            for state, given in zip(states, (eager, graphs), strict=True)
+        ]
+
+    def run(self, prompt: list[int], decodes: int) -> None:
+        for session in self.sessions:
+            session.prefill(0, Request(prompt, decodes + 1))
+            for _ in range(decodes):
+                session.launch("decode", 1)
+
+    def differences(self) -> dict[str, float]:
+        """Of every state buffer, to its largest value; the scratch slot has what means nothing."""
+        eager, found = (session.state for session in self.sessions)
+        return {
+            spec.name: _difference(eager.get_buffer(spec.name), found.get_buffer(spec.name))
+            for spec in state_table(self.shape)
+        }
+
+
+def _difference(expected: Tensor, found: Tensor) -> float:
+    live, other = (one.double().chunk(2)[0] for one in (expected, found))  # one slot, then scratch
+    return float((live - other).abs().max()) / max(1.0, float(live.abs().max()))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    folder = tmp_path_factory.mktemp("widths")
+    return Checkpoint.open(write_checkpoint(folder, CONFIG, random_weights(CONFIG, seed=3)))
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph engine of the fake knows the operators."""
+    monkeypatch.setenv("FAKE_CANN_CUSTOM_OPS", ",".join((*OPERATORS, "SparseAttnSharedkvMetadata")))
+
+
+def prompt_of(length: int) -> list[int]:
+    return torch.randint(
+        2, CONFIG["vocab_size"], (length,), generator=torch.Generator().manual_seed(1)
+    ).tolist()
+
+
+def test_windows_of_one_and_more_rows(installed: None, checkpoint: Checkpoint) -> None:
+    """A prompt whose last chunk is padded, and steps that complete an entry."""
+    pair = Pair(checkpoint, 8, ("prefill", "decode"), "writes first")
+    for kinds in pair.kinds.values():
+        assert {name: kinds[name] for name in CALLS} == CALLS
+    pair.run(prompt_of(13), 4)
+    assert max(pair.differences().values()) <= STEPS, pair.differences()
+
+
+@pytest.mark.full
+def test_far_from_the_beginning(installed: None, checkpoint: Checkpoint) -> None:
+    """More entries are visible than are chosen, the window is full, and C128 layers have entries."""
+    pair = Pair(checkpoint, 64, ("decode",))
+    pair.run(prompt_of(2110), 3)
+    assert max(pair.differences().values()) <= STEPS, pair.differences()
+
+
+def test_a_compile_without_an_npu_is_told_why(
+    installed: None, monkeypatch: pytest.MonkeyPatch, checkpoint: Checkpoint
+) -> None:
+    def no_device(device: str) -> None:
+        raise RuntimeError("Invalid device id: " + device)
+
+    monkeypatch.setattr("torch_npu.npu.get_device_properties", no_device)
+    with pytest.raises(ExecutionError, match="number of cores of the chip that is here, and none is"):
+        Pair(checkpoint, 8, ("decode",))
+
+
+def test_without_the_package_the_operator_is_named(checkpoint: Checkpoint) -> None:
+    with pytest.raises(ExecutionError, match="operator without a GE form"):
+        Pair(checkpoint, 8, ("decode",))
