@@ -72,6 +72,14 @@ def repeat(*path: str | int) -> Edit:
     return edit
 
 
+def for_acl(edit: Edit) -> Edit:
+    def both(manifest: Any) -> None:
+        manifest["target"] |= {"device": "npu", "emit": "om"}
+        edit(manifest)
+
+    return both
+
+
 HOSTILE_VALUES: list[tuple[str, Edit, str]] = [
     ("newer major", put("format_version", value="2.0"), "format_version"),
     ("no minor", put("format_version", value="1"), "format_version"),
@@ -132,6 +140,8 @@ HOSTILE_VALUES: list[tuple[str, Edit, str]] = [
     ("result wider", put("blocks", "result", "width", value=32), "blocks.result.width"),
     ("graphs null", put("graphs", value=None), "graphs"),
     ("graph repeated", repeat("graphs"), "graphs prefill.b1"),
+    ("no returns", for_acl(put("graphs", 0, "rows", value=1)), "graphs[0].returns"),
+    ("returns", for_acl(put("graphs", 0, "returns", value="history")), "expected result or control"),
     ("graph batch", put("graphs", 0, "batch", value=-1), "graphs[0].batch"),
     ("graph name", put("graphs", 0, "name", value=""), "graphs[0].name"),
     ("graph hash", put("graphs", 0, "sha256", value="0" * 64), "graph was changed"),
