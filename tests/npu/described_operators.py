@@ -163,12 +163,12 @@ def _lightning_indexer(
 
 def _compressor(
     *tensors: Tensor,
-    rope_head_dim: int,
-    cmp_ratio: int,
-    coff: int,
-    norm_eps: float,
-    rotary_mode: int,
-    cache_mode: int,
+    rope_head_dim: int = 64,
+    cmp_ratio: int = 4,
+    coff: int = 1,
+    norm_eps: float = 1e-6,
+    rotary_mode: int = 1,
+    cache_mode: int = 1,
 ) -> tuple[Tensor, Tensor]:
     assert (rope_head_dim, rotary_mode, cache_mode) == (64, 2, 1)
     return attention.compressor(*tensors, cmp_ratio, coff, norm_eps)

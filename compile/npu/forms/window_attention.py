@@ -23,7 +23,14 @@ _REACH = 127
 _RATIOS = (0, 4, 128)
 _CHOSEN = 512
 _CHOOSING_RATIO = 4
-_BAND_MASK, _CAUSAL_MASK = 4, 3
+_FIXED = {
+    "ori_mask_mode": 4,  # a band
+    "cmp_mask_mode": 3,  # causal, from the end
+    "ori_win_left": _REACH,
+    "ori_win_right": 0,
+    "layout_q": "TND",
+    "layout_kv": "PA_ND",
+}
 
 
 def _why_not(
@@ -71,26 +78,18 @@ def _window_attention(
     capacity: int,
 ) -> Tensor:
     batch, rows, heads, width = query.shape
-    block = block_size(capacity) or BLOCK_SIZES[0]
+    block = block_size(capacity)
+    assert block is not None
     cache, first = _blocks_of_window(keys, start, block)
-    of_window = cache.shape[0] // batch
     if entries is None:
         # Nothing else depends on positions: they are counted from the first block.
-        base, columns = first, of_window
+        base, columns = first, cache.shape[0] // batch
     else:
         base, columns = torch.zeros_like(first), -(-(capacity * ratio + rows) // block)
-    place = torch.clamp(torch.arange(columns) + (base - first)[:, None], 0, of_window - 1)
-    table = torch.arange(batch)[:, None] * of_window + place
-    shared = {
+    shared = _FIXED | {
         "cu_seqlens_q": (torch.arange(batch + 1) * rows).to(torch.int32),
         "seqused_kv": (start + rows - base * block).to(torch.int32),
         "cmp_ratio": max(ratio, 1),
-        "ori_mask_mode": _BAND_MASK,
-        "cmp_mask_mode": _CAUSAL_MASK,
-        "ori_win_left": _REACH,
-        "ori_win_right": 0,
-        "layout_q": "TND",
-        "layout_kv": "PA_ND",
     }
     metadata = torch.ops.custom.npu_sparse_attn_sharedkv_metadata(
         _HEADS,
@@ -104,24 +103,17 @@ def _window_attention(
         has_cmp_kv=entries is not None,
         **shared,
     )
-    compressed = {}
+    shared |= {"ori_kv": cache, "ori_block_table": _table_of_window(first - base, columns, cache, batch)}
     if entries is not None and slots is not None:
-        of_rows = -(-(columns * block // ratio) // block)
-        compressed["cmp_kv"] = as_blocks(entries, block)
-        compressed["cmp_block_table"] = blocks_of_slots(slots, capacity, block, of_rows)
-        if ratio == _CHOOSING_RATIO:
-            compressed["cmp_sparse_indices"] = _seen_entries(start, rows, count, chosen, ratio)
+        shared["cmp_kv"] = as_blocks(entries, block)
+        of_entries = -(-(columns * block // ratio) // block)
+        shared["cmp_block_table"] = blocks_of_slots(slots, capacity, block, of_entries)
+    if ratio == _CHOOSING_RATIO:
+        shared["cmp_sparse_indices"] = _seen_entries(start, rows, count, chosen, ratio)
     flat = cast(query, torch.bfloat16).reshape(batch * rows, heads, width)
     outputs = [
         torch.ops.custom.npu_sparse_attn_sharedkv(
-            part,
-            ori_kv=cache,
-            ori_block_table=table.to(torch.int32),
-            sinks=sinks,
-            metadata=metadata,
-            softmax_scale=width**-0.5,
-            **compressed,
-            **shared,
+            part, sinks=sinks, metadata=metadata, softmax_scale=width**-0.5, **shared
         )[0]
         for part, sinks in zip(flat.split(_HEADS, dim=1), sink.split(_HEADS), strict=True)
     ]
@@ -140,6 +132,16 @@ def _blocks_of_window(keys: Tensor, start: Tensor, block: int) -> tuple[Tensor, 
     key = (first * block - oldest)[:, None] + torch.arange(blocks * block)
     row = torch.arange(batch)[:, None] * length + torch.clamp(key, 0, length - 1)
     return as_blocks(keys.reshape(-1, width)[row].reshape(-1, width), block), first
+
+
+def _table_of_window(first: Tensor, columns: int, cache: Tensor, batch: int) -> Tensor:
+    """Block table int32 `[B, columns]` whose column `first [B]` leads to the window's first block.
+
+    Columns outside the window lead to its ends, and are not read.
+    """
+    blocks = cache.shape[0] // batch
+    place = torch.clamp(torch.arange(columns) - first[:, None], 0, blocks - 1)
+    return (torch.arange(batch)[:, None] * blocks + place).to(torch.int32)
 
 
 def _seen_entries(start: Tensor, rows: int, count: Tensor, chosen: Tensor | None, ratio: int) -> Tensor:
