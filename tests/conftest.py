@@ -19,7 +19,7 @@ from nextn.runtime.contract.errors import ExitCode
 from tests.compile.in_process import run_in_process
 from tests.oracles.case_oracle import make_oracle
 from tests.oracles.published_layouts import write_layout
-from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
+from tests.oracles.synthetic import CASES, QUICK, random_weights, write_checkpoint
 from tests.rounds.product import Product
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def pytest_configure() -> None:
 class Recipe:
     """A checkpoint and the options it is compiled with.
 
-    The checkpoint is `demo`, the name of a shape case, or `CASE as LAYOUT` with a published layout.
+    The checkpoint is `demo`, a shape case or `quick` by name, or `CASE as LAYOUT` with a published layout.
     """
 
     checkpoint: str
@@ -50,14 +50,14 @@ class Recipe:
 BUCKETS = ("--batch-sizes", "1,4", "--max-seq-len", "512", "--prefill-chunk", "16")
 
 RECIPES = {
-    "speculative": Recipe("tiny", BUCKETS),
+    "speculative": Recipe("quick", BUCKETS),
     "plain": Recipe(
-        "tiny", ("--speculative-num-steps", "0", "--max-seq-len", "512", "--prefill-chunk", "16")
+        "quick", ("--speculative-num-steps", "0", "--max-seq-len", "512", "--prefill-chunk", "16")
     ),
     "demo": Recipe("demo", ()),
     # Exported programs for an NPU, in the dtype in which results can be compared to the modules'.
     "exported": Recipe(
-        "tiny",
+        "quick",
         ("--device", "npu", "--dtype", "float32", "--speculative-num-steps", "2", "--batch-sizes", "2")
         + ("--max-seq-len", "192", "--prefill-chunk", "16"),
     ),
@@ -76,8 +76,8 @@ def _few(checkpoint: str, steps: int, *options: str) -> Recipe:
     return Recipe(checkpoint, (*FEW_GRAPHS, "--speculative-num-steps", str(steps), *options))
 
 
-def _onnx(steps: int) -> Recipe:
-    return Recipe("tiny", (*BUCKETS, "--emit", "onnx", "--speculative-num-steps", str(steps)))
+def _onnx(checkpoint: str, steps: int) -> Recipe:
+    return Recipe(checkpoint, (*BUCKETS, "--emit", "onnx", "--speculative-num-steps", str(steps)))
 
 
 MATRIX = {
@@ -91,7 +91,9 @@ MATRIX = {
     "avx2": _few("tiny", 2, "--isa", "avx2"),
     "release_layout": _few("tiny as release", 1),
     "modelslim_layout": _few("tiny as modelslim", 1),
-    **{f"onnx_steps_{steps}": _onnx(steps) for steps in (1, 2, 3)},
+    "onnx_steps_1": _onnx("tiny", 1),
+    "onnx_steps_2": _onnx("tiny", 2),
+    "onnx_steps_3": _onnx("quick", 3),
 }
 """Compiled in the full run only: depths, unlike shapes, layouts, another dtype, instruction set, executor."""
 
@@ -126,11 +128,11 @@ class CompiledArtifacts:
     def checkpoint(self, name: str) -> str:
         """The CHECKPOINT argument of a recipe's checkpoint; written when first asked for."""
         case, _, layout = name.partition(" as ")
-        if case not in CASES:
+        if case not in (*CASES, QUICK.name):
             return name
         folder = self._checkpoints / name.replace(" ", "_")
         if not folder.exists():
-            config = CASES[case].config
+            config = (QUICK if case == QUICK.name else CASES[case]).config
             weights = random_weights(config, seed=7)
             if layout:
                 weights = write_layout(folder, layout, config, weights)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("step", ["worker", "golden"])
+@pytest.mark.parametrize("step", ["worker", pytest.param("golden", marks=pytest.mark.full)])
 def test_a_step_holds_no_weights(tmp_path: Path, step: str) -> None:
     """`torch.zeros` writes what it allocates, so a model built of it would be there once per process."""
     command = [sys.executable, "-m", "tests.compile.memory_probe", step, str(tmp_path)]

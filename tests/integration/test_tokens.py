@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nextn.runtime.model import Model
-from tests.conftest import CompiledArtifacts
+from tests.conftest import RECIPES, CompiledArtifacts
 from tests.integration.conftest import Ask, asks, run_eager, run_native
 from tests.oracles import cache_free_rounds
 from tests.oracles.hugging_face import load_target
@@ -73,8 +73,9 @@ def test_compiled_equals_eager(speculative: Path, model: Model, speculation: boo
 
 def test_rounds_equal_the_cache_free_simulation(compiled_artifact: CompiledArtifacts, model: Model) -> None:
     """Against Hugging Face and the NextN twin, recomputed from token 0 every round."""
-    target = load_target(compiled_artifact.checkpoint("tiny"))
-    nextn = load_nextn(compiled_artifact.checkpoint("tiny"), target)
+    checkpoint = compiled_artifact.checkpoint(RECIPES["speculative"].checkpoint)
+    target = load_target(checkpoint)
+    nextn = load_nextn(checkpoint, target)
     seen: Counter[int] = Counter()
     for temperature in (0.0, 0.8):
         requests = asks(model.info.vocab_size, 4, longest=LONGEST, new_tokens=30, temperature=temperature)

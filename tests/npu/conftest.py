@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
-import torch
 
-from nextn.graphs.model import derived_constants
 from nextn.graphs.session_shape import SessionShape
-from nextn.weights import Checkpoint, load_weights, packed_weights
-from tests.npu.sessions import Converted
-from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
+from nextn.weights import Checkpoint
+from tests.npu.sessions import Converted, convert_plain
+from tests.oracles.synthetic import QUICK, random_weights, write_checkpoint
 
 if importlib.util.find_spec("torch_npu") is None:
     collect_ignore_glob = ["*"]
@@ -20,11 +19,14 @@ else:
 
 
 @pytest.fixture(scope="session")
-def converted(tmp_path_factory: pytest.TempPathFactory) -> Converted:
-    """Every graph of `tiny` at k = 2 in float32, batch 2."""
-    config = CASES["tiny"].config
-    folder = write_checkpoint(tmp_path_factory.mktemp("tiny"), config, random_weights(config, seed=7))
-    checkpoint = Checkpoint.open(folder)
+def quick_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = QUICK.config
+    return write_checkpoint(tmp_path_factory.mktemp("quick"), config, random_weights(config, seed=7))
+
+
+@pytest.fixture(scope="session")
+def converted(quick_checkpoint: Path) -> Converted:
+    """Every graph of it at k = 2 in float32, batch 2."""
+    checkpoint = Checkpoint.open(quick_checkpoint)
     shape = SessionShape(checkpoint.config, num_steps=2, batch_sizes=(2,), max_seq_len=192, prefill_chunk=16)
-    weights = load_weights(checkpoint, packed_weights(checkpoint.config, True), torch.float32)
-    return Converted.convert(shape, weights | derived_constants(checkpoint.config))
+    return convert_plain(checkpoint, shape)

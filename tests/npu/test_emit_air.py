@@ -21,7 +21,7 @@ from nextn.compile.options import normalise
 from nextn.graphs.config import parse_model_config
 from nextn.runtime.contract.errors import ExecutionError, ExitCode, UsageError
 from nextn.runtime.contract.manifest import parse_manifest
-from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
+from tests.oracles.synthetic import CASES, QUICK, random_weights, write_checkpoint
 
 WORKER_ON_THE_FAKE = (sys.executable, "-m", "tests.fakes.cann", nextn.compile.worker.__file__)
 
@@ -35,8 +35,8 @@ def compile_air(arguments: list[str], worker: tuple[str, ...] = WORKER_ON_THE_FA
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = CASES["tiny"].config
-    return write_checkpoint(tmp_path_factory.mktemp("air") / "tiny", config, random_weights(config, 7))
+    config = QUICK.config
+    return write_checkpoint(tmp_path_factory.mktemp("air") / "quick", config, random_weights(config, 7))
 
 
 @pytest.fixture(scope="module")

@@ -333,13 +333,13 @@ def ge_evaluation(artifact: Path) -> ModelRun:
 
 
 def test_from_graphs_to_tokens(
-    converted: Converted, checkpoint: Path, tmp_path: Path, cann: FakeCann, atc: dict[str, str]
+    converted: Converted, quick_checkpoint: Path, tmp_path: Path, cann: FakeCann, atc: dict[str, str]
 ) -> None:
     """Converted, built by the script, imported and run."""
     programs = {f"{name}.b{batch}": program for (name, batch), program in converted.programs.items()}
     artifact = write_uncompiled(
         tmp_path / "art",
-        Checkpoint.open(checkpoint),
+        Checkpoint.open(quick_checkpoint),
         converted.shape,
         device="npu",
         emit="air",

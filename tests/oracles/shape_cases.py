@@ -170,3 +170,10 @@ _ALL_CASES = (
 )
 
 CASES: dict[str, ShapeCase] = {case.name: case for case in _ALL_CASES}
+
+QUICK = ShapeCase(
+    "quick",
+    "what tiny has in two layers (only NextN's has no compressor), and fewer iterations that balance streams",
+    {"compress_ratios": [4, 128, 0], "hc_sinkhorn_iters": 4},
+)
+"""No case of its own: for tests whose time is that of exporting, converting or compiling every operator."""

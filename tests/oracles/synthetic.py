@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tests.oracles.shape_cases import CASES, Config, ShapeCase
+from tests.oracles.shape_cases import CASES, QUICK, Config, ShapeCase
 
-__all__ = ["CASES", "Config", "ShapeCase", "random_weights", "successors", "write_checkpoint"]
+__all__ = ["CASES", "QUICK", "Config", "ShapeCase", "random_weights", "successors", "write_checkpoint"]
 
 DEFAULT_AGREEMENT = 0.9
 # Standard deviation of one logit over the vocabulary.

@@ -85,7 +85,7 @@ def test_tokens_equal_the_references_plain_decoding(product_of, name):
     assert skipped <= 1
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.full), 0.8])
 def test_same_request_in_any_company(product_of, temperature):
     """Alone, twice, in a batch of four, in a padded bucket and in every slot: identical tokens.
 

@@ -13,9 +13,8 @@ from tests.oracles.ge_evaluator.attributes import PROTO_DTYPES, attribute, const
 from tests.oracles.ge_evaluator.fused_operators import FUSED_RULES
 from tests.oracles.ge_evaluator.operators import RULES
 
-_INPUTS = ("Data", "RefData")
-_RULES = {**RULES, **FUSED_RULES}
-
+INPUTS = ("Data", "RefData")
+ALL_RULES = {**RULES, **FUSED_RULES}
 
 Order = int | Literal["file", "writes first"]
 """The file's order, each write as early as its edges allow, or by a seed any order they allow."""
@@ -32,19 +31,17 @@ def evaluate(graph: Any, inputs: Sequence[Tensor], order: Order = "file") -> lis
     Raises NotImplementedError for operators without a rule, and AssertionError for a graph that no engine
     would accept: operands of several types, an index out of range, a write to something that is no state.
     """
-    unknown = {operator.type for operator in graph.op} - set(_RULES) - {"Const", "NetOutput", *_INPUTS}
+    unknown = {operator.type for operator in graph.op} - set(ALL_RULES) - {"Const", "NetOutput", *INPUTS}
     if unknown:
         raise NotImplementedError(f"GE operators without a rule: {sorted(unknown)}")
     memory: dict[str, Tensor] = {}
     read_only = set()
     outputs: list[Tensor] = []
     for operator in _ordered(graph, order):
-        operands = [
-            memory[source] if source else None for source in operator.input if not _is_control(source)
-        ]
+        operands = [memory[source] if source else None for source in operator.input if not is_control(source)]
         if operator.type == "NetOutput":
             outputs = [operand for operand in operands if operand is not None]
-        elif operator.type in _INPUTS:
+        elif operator.type in INPUTS:
             memory[f"{operator.name}:0"] = tensor = _input(operator, inputs)
             if operator.type == "Data":
                 read_only.add(tensor.untyped_storage().data_ptr())
@@ -53,7 +50,7 @@ def evaluate(graph: Any, inputs: Sequence[Tensor], order: Order = "file") -> lis
         else:
             if operator.type == "ScatterNdUpdate":
                 assert operands[0].untyped_storage().data_ptr() not in read_only, operator.name
-            results = _RULES[operator.type](operator, *operands)
+            results = ALL_RULES[operator.type](operator, *operands)
             for place, result in enumerate([results] if isinstance(results, Tensor) else results):
                 memory[f"{operator.name}:{place}"] = result
     return outputs
@@ -67,7 +64,7 @@ def _input(operator: Any, inputs: Sequence[Tensor]) -> Tensor:
     return tensor
 
 
-def _is_control(source: str) -> bool:
+def is_control(source: str) -> bool:
     return source.endswith(":-1")
 
 
