@@ -103,6 +103,19 @@ def rounds_without_python(
     return before, after
 
 
+def rounds_from_the_first(model: Model, *, callback: bool, enough: int, seconds: float) -> tuple[int, int]:
+    """Rounds while the GIL was held from before the first on, and in all.
+
+    Where the machine lets this thread wait through the prompt, the GIL comes too late: then once more.
+    """
+    for _ in range(20):
+        with model.session() as session:
+            before, after = rounds_without_python(session, callback=callback, enough=enough, seconds=seconds)
+            if before == 0:
+                return after, session.metrics().num_rounds
+    raise AssertionError("this thread was never there before the first round")
+
+
 def test_rounds_need_no_python(model: Model, restored_switch_interval: None) -> None:
     """While this thread holds the GIL, the worker's run goes on to its last round."""
     with model.session() as rehearsal:
@@ -110,15 +123,10 @@ def test_rounds_need_no_python(model: Model, restored_switch_interval: None) -> 
         rehearsal.run()
         rounds = rehearsal.metrics().num_rounds
     assert rounds >= 50
-    with model.session() as session:
-        before, after = rounds_without_python(session, callback=False, enough=rounds, seconds=30)
-        assert (before, after) == (0, rounds)
-        assert session.metrics().num_rounds == rounds
+    assert rounds_from_the_first(model, callback=False, enough=rounds, seconds=30) == (rounds, rounds)
 
 
 def test_a_python_callback_needs_the_gil(model: Model, restored_switch_interval: None) -> None:
     """The probe can fail: with a callback the run waits for Python at its first token."""
-    with model.session() as session:
-        before, after = rounds_without_python(session, callback=True, enough=50, seconds=0.5)
-        assert (before, after) == (0, 0)
-        assert session.metrics().num_rounds >= 50
+    held, in_all = rounds_from_the_first(model, callback=True, enough=50, seconds=0.5)
+    assert held == 0 and in_all >= 50
