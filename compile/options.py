@@ -201,7 +201,8 @@ def _custom_ops(text: str | None, lowering: Lowering) -> tuple[str, ...]:
     names = () if text == "none" else tuple(sorted(set(text.split(","))))
     for name in names:
         if name not in CUSTOM_OPS:
-            raise UsageError("unknown --npu-custom-ops", expected=f"none|{','.join(CUSTOM_OPS)}", found=name)
+            expected = f"none, or names among {','.join(CUSTOM_OPS)}"
+            raise UsageError("unknown --npu-custom-ops", expected=expected, found=repr(name))
     return names
 
 

@@ -18,8 +18,7 @@ def select_entries(score: Tensor, k: int) -> Tensor:
     """Indices int64 `[..., k]` of the k best of `score [..., E]` fp32, k <= E.
 
     The chosen set is that of a stable sort on (score descending, index ascending); its order is
-    unspecified, and no use depends on it. NaN counts as -inf, so that whatever a row holds, its result
-    is k valid indices.
+    unspecified. NaN counts as -inf, so that whatever a row holds, its result is k valid indices.
     """
     return select_entries_plain(score, k)
 
@@ -30,7 +29,7 @@ def _(score: Tensor, k: int) -> Tensor:
 
 
 def select_entries_plain(score: Tensor, k: int) -> Tensor:
-    """The aten form."""
+    """The aten form; entries of -inf at the end of a row come last, as `choose_entries` has them there."""
     score = torch.where(score == score, score, -torch.inf)
     if score.shape[-1] <= COUNTING_LIMIT:
         return _by_counting(score, k)

@@ -35,7 +35,7 @@ USAGE_FAULTS = {
     "--config-only c.json --dry-run --device npu --emit air --weights-as stored": "--config-only has none",
     "demo --dry-run --npu-custom-ops none": "which --device npu --emit air writes",
     "demo --dry-run --npu-fused": "--npu-fused chooses operators of an NPU",
-    "demo --dry-run --device npu --emit air --npu-custom-ops HcPre,Hc": "found Hc)",
+    "demo --dry-run --device npu --emit air --npu-custom-ops HcPre,Hc": "found 'Hc')",
     "demo --dry-run --weights-as bfloat16": "--dtype and --weights-as must agree",
     "demo --dry-run --weights-as int4": "invalid choice: 'int4'",
     "demo --inspect -o x": "--inspect only looks: --output would do nothing",

@@ -49,6 +49,16 @@ def test_select_entries_equal_a_stable_sort(width, levels):
             assert sorted(indices.tolist()) == best_by_sorting(row, k)
 
 
+@pytest.mark.parametrize("width", [16, 640])
+@pytest.mark.parametrize("seen", [0, 1, 5, 15])
+def test_hidden_entries_come_last_in_the_aten_form(width, seen):
+    score = torch.randn(4, width, generator=torch.Generator().manual_seed(seen))
+    score[:, seen:] = -math.inf
+    for row in selection.select_entries_plain(score, 12):
+        assert sorted(row.tolist()[:seen]) == sorted(set(range(seen)) & set(row.tolist()))
+        assert min(row.tolist()[seen:], default=seen) >= seen
+
+
 @pytest.mark.parametrize("width", [6, 600])
 def test_select_entries_are_valid_indices_whatever_the_scores(width):
     """A row of NaN, as padding may hold, must not select an expert that does not exist."""

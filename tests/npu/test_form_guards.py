@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 import nextn.weights
 from nextn.compile.functional import functionalize
 from nextn.compile.npu.custom_ops import declare_custom_ops
-from nextn.compile.npu.forms.chosen import BLOCK_READERS, CUSTOM_OPS, ChosenForms, recorded
+from nextn.compile.npu.forms.chosen import BLOCK_READERS, CUSTOM_OPS, FORMS, ChosenForms, recorded
 from nextn.compile.npu.requirements import import_torch_npu
 from nextn.compile.trace import TracedGraph, trace
 from nextn.compile.trace_report import fake_model
@@ -123,3 +124,86 @@ def test_what_kept_a_form_away_is_told() -> None:
 def test_forms_are_offered_for_operators_that_exist() -> None:
     known = {short_name(operator) for operator in COMPOSITES} | {"doubly_stochastic"}
     assert {short_name(operator) for operator in ChosenForms(CUSTOM_OPS).forms()} == known
+
+
+def attention_call(**changes: Any) -> tuple[Any, ...]:
+    """A call that the form takes, of a C128 layer, but for `changes`."""
+    given = {"dtype": torch.bfloat16, "heads": 64, "width": 512, "window": 128, "ratio": 128, "capacity": 16}
+    given |= {"chosen": None} | changes
+    query = torch.empty(1, 2, given["heads"], given["width"])
+    keys = torch.empty(1, given["window"] + 1, given["width"], dtype=given["dtype"])
+    chosen = None if given["chosen"] is None else torch.empty(1, 2, given["chosen"], dtype=torch.int64)
+    row = torch.empty(1, dtype=torch.int64)
+    entries = torch.empty(2 * given["capacity"], given["width"], dtype=given["dtype"])
+    sink = torch.empty(given["heads"])
+    return query, keys, row, row, sink, entries, row, chosen, given["ratio"], given["capacity"]
+
+
+def compress_call(**changes: Any) -> tuple[Any, ...]:
+    given = {"dtype": torch.bfloat16, "width": 512, "ratio": 128, "overlap": 1, "turning": 64, "hidden": 4096}
+    given |= changes
+    channels = given["overlap"] * given["width"]
+    x = torch.empty(1, 2, given["hidden"], dtype=given["dtype"])
+    angles = torch.empty(1, 1, given["turning"] // 2)
+    row = torch.empty(1, dtype=torch.int64)
+    weight, bias = torch.empty(2 * channels, given["hidden"]), torch.empty(given["ratio"], channels)
+    earlier = torch.empty(1, given["overlap"] * given["ratio"] - 1, 2 * channels)
+    norm = torch.empty(given["width"])
+    return x, weight, bias, norm, earlier, row, row, angles, angles, given["ratio"], 1e-6
+
+
+def choose_call(**changes: Any) -> tuple[Any, ...]:
+    given = {"dtype": torch.bfloat16, "heads": 64, "width": 128, "topk": 512, "capacity": 640} | changes
+    query, weight = torch.empty(1, 2, given["heads"], given["width"]), torch.empty(1, 2, given["heads"])
+    entries = torch.empty(2 * given["capacity"], given["width"], dtype=given["dtype"])
+    row, complete = torch.empty(1, dtype=torch.int64), torch.empty(1, 2, dtype=torch.int64)
+    return query, weight, entries, row, complete, given["topk"], given["capacity"]
+
+
+CALLS: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "window_attention": attention_call,
+    "compress": compress_call,
+    "choose_entries": choose_call,
+}
+
+
+@pytest.mark.parametrize(
+    ("operator", "changes", "fault"),
+    [
+        ("window_attention", {}, None),
+        ("window_attention", {"heads": 128}, None),
+        ("window_attention", {"ratio": 4, "chosen": 512, "capacity": 640}, None),
+        ("window_attention", {"ratio": 4, "capacity": 512}, None),
+        ("window_attention", {"dtype": torch.float32}, "bfloat16"),
+        ("window_attention", {"heads": 96}, "heads"),
+        ("window_attention", {"width": 256}, "width 512"),
+        ("window_attention", {"window": 127}, "window of 128"),
+        ("window_attention", {"ratio": 8}, "ratio 4 or 128"),
+        ("window_attention", {"capacity": 24}, "16 divides"),
+        ("window_attention", {"ratio": 4, "chosen": 256, "capacity": 640}, "512 chosen"),
+        ("window_attention", {"ratio": 4, "capacity": 640}, "512 chosen"),
+        ("compress", {}, None),
+        ("compress", {"ratio": 4, "overlap": 2}, None),
+        ("compress", {"ratio": 4, "overlap": 2, "width": 128}, None),
+        ("compress", {"dtype": torch.float32}, "bfloat16"),
+        ("compress", {"width": 128}, "width 512"),
+        ("compress", {"ratio": 8, "overlap": 2}, "width 512"),
+        ("compress", {"turning": 32}, "64 channels"),
+        ("compress", {"hidden": 4100}, "512 divides"),
+        ("compress", {"hidden": 512}, "1024 to 10240"),
+        ("compress", {"hidden": 10752}, "1024 to 10240"),
+        ("choose_entries", {}, None),
+        ("choose_entries", {"topk": 2048, "capacity": 4096}, None),
+        ("choose_entries", {"dtype": torch.float32}, "bfloat16"),
+        ("choose_entries", {"heads": 32}, "64 heads"),
+        ("choose_entries", {"width": 64}, "width 128"),
+        ("choose_entries", {"topk": 2049, "capacity": 4096}, "at most 2048"),
+        ("choose_entries", {"capacity": 1000}, "16 divides"),
+    ],
+)
+def test_calls_that_a_form_of_attention_takes(
+    operator: str, changes: dict[str, Any], fault: str | None
+) -> None:
+    (form,) = (form for form in FORMS if form.operator == operator)
+    found = form.why_not(*CALLS[operator](**changes))
+    assert (found is None) == (fault is None) and (fault or "") in (found or "")

@@ -6,6 +6,7 @@ Every check has a twin that breaks what it checks. The fake runs no kernel: noth
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import nextn
 from nextn.runtime.contract.blocks import Control, Result
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.executors import captured_graphs
-from nextn.runtime.executors.capture.device import Device
+from nextn.runtime.executors.capture.device import WARM_UPS, Device
 from nextn.runtime.executors.capture.programs import Program
 from nextn.runtime.executors.capture.session_graphs import SessionGraphs
 from nextn.runtime.model import Model
@@ -88,6 +89,29 @@ def test_every_graph_captures(strict: FakeCann, model: Model, kernels: dict[str,
     assert all(count > 20 for count in counts.values())
     for graph, count in counts.items():
         assert kernels.setdefault(graph, count) == count, "a capture depends on nothing but its graph"
+
+
+def test_graphs_share_a_stream_and_a_pool_and_are_warm(
+    strict: FakeCann, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program runs on the stream of captures before it is captured there, into the memory of the first."""
+    graphs: list[torch.npu.NPUGraph] = []
+
+    class Kept(torch.npu.NPUGraph):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments)
+            graphs.append(self)
+
+    monkeypatch.setattr(torch.npu, "NPUGraph", Kept)
+    with model.session():
+        records = strict.take()
+        assert len(graphs) == 3 and len({graph.pool() for graph in graphs}) == 1
+    launches = [record for record in records if record.kind == "launch"]
+    (stream,) = {record.stream for record in launches if record.captured}
+    kinds = [record.captured for record in launches if record.stream == stream]
+    runs = [(captured, len(list(group))) for captured, group in itertools.groupby(kinds)]
+    warm, captured = runs[0::2], runs[1::2]
+    assert warm == [(False, WARM_UPS * number) for _, number in captured] and len(captured) == len(graphs)
 
 
 def test_a_round_is_its_phases(kernels: dict[str, int]) -> None:

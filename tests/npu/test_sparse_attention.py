@@ -6,11 +6,10 @@ from collections import Counter
 
 import pytest
 import torch
-from torch import Tensor
 
 from nextn.compile.npu.ge_program import to_ge
 from nextn.compile.trace import trace
-from nextn.graphs.driver import Request, Session, eager_graphs
+from nextn.graphs.driver import GraphKey, Request, Session, eager_graphs
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.phases import slots_input
 from nextn.graphs.session_shape import SessionShape
@@ -32,8 +31,10 @@ CONFIG = CASES["tiny"].config | {
     "index_topk": 512,
     "hc_mult": 2,
     "o_groups": 8,
+    "n_routed_experts": 3,
+    "num_experts_per_tok": 3,
 }
-"""One layer of each kind. No width of the operators can be smaller."""
+"""One layer of each kind. No width of the operators can be smaller; no rounding can choose another expert."""
 
 OPERATORS = ("Compressor", "LightningIndexer", "SparseAttnSharedkv")
 
@@ -54,31 +55,37 @@ class Pair:
     """An eager session and one whose graphs in `evaluated` are GE IR, from one checkpoint."""
 
     def __init__(
-        self, checkpoint: Checkpoint, chunk: int, evaluated: tuple[str, ...], order: Order = "file"
+        self,
+        checkpoint: Checkpoint,
+        chunk: int,
+        evaluated: tuple[GraphKey, ...],
+        order: Order = "file",
+        steps: int = 0,
     ) -> None:
         self.shape = shape = SessionShape(
             checkpoint.config,
             "bfloat16",
-            num_steps=0,
+            num_steps=steps,
+            batch_sizes=(max(batch for _, batch in evaluated),),
             # More entries than are chosen.
             max_seq_len=2300,
             prefill_chunk=chunk,
             entries_in_blocks=True,
         )
-        packed = packed_weights(checkpoint.config, False)
+        packed = packed_weights(checkpoint.config, steps > 0)
         weights = load_weights(checkpoint, packed, torch.bfloat16) | derived_constants(checkpoint.config)
         model, states = Model(shape), (State(shape), State(shape))
         model.load_weights(weights)
         self.kinds = {}
         graphs = {**eager_graphs(model, states[1], shape)}
-        for name in evaluated:
-            graph = trace(name, 1, model, states[1], shape)
-            program = to_ge(graph, slots_input(name, 1), OPERATORS)
-            self.kinds[name] = Counter(operator.type for operator in program.graph.op)
-            graphs[name, 1] = launcher(program, model, states[1], order)
+        for key in evaluated:
+            graph = trace(*key, model, states[1], shape)
+            program = to_ge(graph, slots_input(*key), OPERATORS)
+            self.kinds[key] = Counter(operator.type for operator in program.graph.op)
+            graphs[key] = launcher(program, model, states[1], order)
         eager = eager_graphs(model, states[0], shape)
         self.sessions = [
-            Session(shape, state, given, speculation=False)
+            Session(shape, state, given, speculation=steps > 0)
             for state, given in zip(states, (eager, graphs), strict=True)
         ]
 
@@ -90,16 +97,14 @@ class Pair:
 
     def differences(self) -> dict[str, float]:
         """Of every state buffer, to its largest value; the scratch slot has what means nothing."""
-        eager, found = (session.state for session in self.sessions)
-        return {
-            spec.name: _difference(eager.get_buffer(spec.name), found.get_buffer(spec.name))
-            for spec in state_table(self.shape)
-        }
-
-
-def _difference(expected: Tensor, found: Tensor) -> float:
-    live, other = (one.double().chunk(2)[0] for one in (expected, found))  # one slot, then scratch
-    return float((live - other).abs().max()) / max(1.0, float(live.abs().max()))
+        found = {}
+        for spec in state_table(self.shape):
+            eager, other = (
+                session.state.get_buffer(spec.name).double().view(self.shape.slots + 1, -1)[:-1]
+                for session in self.sessions
+            )
+            found[spec.name] = float((eager - other).abs().max()) / max(1.0, float(eager.abs().max()))
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +127,7 @@ def prompt_of(length: int) -> list[int]:
 
 def test_windows_of_one_and_more_rows(installed: None, checkpoint: Checkpoint) -> None:
     """A prompt whose last chunk is padded, and steps that complete an entry."""
-    pair = Pair(checkpoint, 8, ("prefill", "decode"), "writes first")
+    pair = Pair(checkpoint, 8, (("prefill", 1), ("decode", 1)), "writes first")
     for kinds in pair.kinds.values():
         assert {name: kinds[name] for name in CALLS} == CALLS
     pair.run(prompt_of(13), 4)
@@ -132,8 +137,21 @@ def test_windows_of_one_and_more_rows(installed: None, checkpoint: Checkpoint) -
 @pytest.mark.full
 def test_far_from_the_beginning(installed: None, checkpoint: Checkpoint) -> None:
     """More entries are visible than are chosen, the window is full, and C128 layers have entries."""
-    pair = Pair(checkpoint, 64, ("decode",))
+    pair = Pair(checkpoint, 64, (("decode", 1),))
     pair.run(prompt_of(2110), 3)
+    assert max(pair.differences().values()) <= STEPS, pair.differences()
+
+
+@pytest.mark.full
+def test_rounds_of_two_requests(installed: None, checkpoint: Checkpoint) -> None:
+    """NextN's ring too; one request passes the end of a C128 block while it decodes."""
+    pair = Pair(checkpoint, 32, (("prefill", 1), ("round", 2)), steps=2)
+    outcomes = []
+    for session in pair.sessions:
+        asked = [Request(prompt_of(125), 14, seed=5, temperature=0.8), Request(prompt_of(3), 12)]
+        outcomes.append([(one.tokens, one.accept_lens) for one in session.generate(asked)])
+    assert outcomes[0] == outcomes[1]
+    assert any(length > 1 for _, accept_lens in outcomes[0] for length in accept_lens)
     assert max(pair.differences().values()) <= STEPS, pair.differences()
 
 
@@ -145,9 +163,9 @@ def test_a_compile_without_an_npu_is_told_why(
 
     monkeypatch.setattr("torch_npu.npu.get_device_properties", no_device)
     with pytest.raises(ExecutionError, match="number of cores of the chip that is here, and none is"):
-        Pair(checkpoint, 8, ("decode",))
+        Pair(checkpoint, 8, (("decode", 1),))
 
 
 def test_without_the_package_the_operator_is_named(checkpoint: Checkpoint) -> None:
     with pytest.raises(ExecutionError, match="operator without a GE form"):
-        Pair(checkpoint, 8, ("decode",))
+        Pair(checkpoint, 8, (("decode", 1),))

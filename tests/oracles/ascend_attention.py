@@ -17,6 +17,8 @@ def paged_rows(cache: Tensor, table: Tensor, positions: list[int]) -> Tensor:
     """Rows `[P, D]` at positions of one request: cache `[blocks, block, 1, D]`, table `[columns]`."""
     block = cache.shape[1]
     assert block % 16 == 0 and block <= 1024 and cache.shape[2] == 1
+    assert 0 <= min(positions) and max(positions) // block < len(table)
+    assert bool((0 <= table).all()) and bool((table < len(cache)).all())
     return torch.stack([cache[int(table[place // block]), place % block, 0] for place in positions]).float()
 
 

@@ -98,7 +98,7 @@ def _compress(
 def _state(earlier: Tensor, known: Tensor, length: int) -> Tensor:
     """Blocks `[B * blocks, block, 2cD]` of at least `length` rows, the first `known [B]` from the ring.
 
-    `earlier [B, span - 1, 2cD]` ends where the known rows end.
+    `earlier [B, span - 1, 2cD]` ends where the known rows end. The operator writes the others before reading.
     """
     batch, before, channels = earlier.shape
     blocks = -(-length // _STATE_BLOCK)
@@ -106,9 +106,7 @@ def _state(earlier: Tensor, known: Tensor, length: int) -> Tensor:
     row = (
         torch.clamp(place + (before - known)[:, None], 0, before - 1) + torch.arange(batch)[:, None] * before
     )
-    rows = earlier.reshape(-1, channels)[row]  # [B, rows, 2cD]
-    rows = torch.where((place < known[:, None])[..., None], rows, 0)
-    return rows.view(-1, _STATE_BLOCK, channels)
+    return earlier.reshape(-1, channels)[row].view(-1, _STATE_BLOCK, channels)
 
 
 def _of_pairs(values: Tensor, dtype: torch.dtype) -> Tensor:

@@ -4,7 +4,7 @@ The operator reads keys by absolute position, in blocks that a table names. Our 
 another order, and without the window's own rows: they are laid out in blocks here, and the table leads from
 positions to these blocks wherever the window can be. Entries are consecutive in our state, and read as they
 lie; of entries that do not exist yet the operator reads none, as a row at position p sees (p + 1) // ratio.
-It takes that for padding too, whose results nobody reads.
+It takes that for padding too.
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ def _window_attention(
         )[0]
         for part, sinks in zip(flat.split(_HEADS, dim=1), sink.split(_HEADS), strict=True)
     ]
-    return fp32(torch.cat(outputs, dim=1)).view(query.shape)
+    # Padding saw entries that do not exist, whatever they hold, and the next layer multiplies its rows by 0.
+    real = torch.arange(rows) < count[:, None]  # [B, V]
+    return torch.where(real[:, :, None, None], fp32(torch.cat(outputs, dim=1)).view(query.shape), 0.0)
 
 
 def _blocks_of_window(keys: Tensor, start: Tensor, block: int) -> tuple[Tensor, Tensor]:
