@@ -156,6 +156,7 @@ def test_rounds_of_two_requests(installed: None, checkpoint: Checkpoint) -> None
     assert max(pair.differences().values()) <= 2 * STEPS, pair.differences()
 
 
+@pytest.mark.full
 def test_a_compile_without_an_npu_is_told_why(
     installed: None, monkeypatch: pytest.MonkeyPatch, checkpoint: Checkpoint
 ) -> None:
