@@ -17,11 +17,12 @@ from nextn.compile.hashes import WeightsHashes, file_sha256, weights_hashes
 from nextn.compile.inputs import CompileInputs
 from nextn.compile.lower_cpu import WORKER_ENVIRONMENT
 from nextn.compile.npu.build_om import SCRIPT, build_om_script
+from nextn.compile.npu.forms.chosen import uncalled
 from nextn.compile.npu.requirements import check_workers
 from nextn.compile.partial import PartialArtifact
 from nextn.compile.plan import Plan, PlannedGraph
 from nextn.compile.pool import WORKER_COMMAND, run_workers
-from nextn.compile.progress import Meter, Progress, readable_bytes
+from nextn.compile.progress import Meter, Progress, readable_bytes, warn
 from nextn.compile.worker import GraphJob
 from nextn.graphs.model import derived_constants
 from nextn.graphs.state import input_table, state_table
@@ -131,6 +132,8 @@ class _Builder:
             script = build_om_script([graph.file for graph in graphs])
             (self._partial.folder / SCRIPT).write_text(script)
         self._partial.publish(files, text, MANIFEST_FILE)
+        if names := uncalled(self._inputs.custom_ops, manifest.ops):
+            warn(f"no graph calls {', '.join(names)}: no call has the shapes and dtypes that they take")
         return manifest
 
     def _weights(self) -> WeightsFile:

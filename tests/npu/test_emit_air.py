@@ -57,6 +57,16 @@ def test_operators_that_read_blocks_are_given_whole_ones(names: str, rows: int) 
     assert options.session_shape(config).entry_rows(4) == rows
 
 
+@pytest.mark.full
+def test_a_named_operator_that_no_graph_calls(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compile_air(
+        [str(checkpoint), "-o", str(tmp_path / "artifact"), *SMALL, "--npu-custom-ops", "LightningIndexer"]
+    )
+    assert "warning: no graph calls LightningIndexer" in capsys.readouterr().err
+
+
 def test_manifest_and_files(artifact: Path) -> None:
     manifest = parse_manifest((artifact / "manifest.json").read_text(), "manifest.json")
     target = manifest.target

@@ -15,7 +15,7 @@ import torch
 import nextn.weights
 from nextn.compile.functional import functionalize
 from nextn.compile.npu.custom_ops import declare_custom_ops
-from nextn.compile.npu.forms.chosen import BLOCK_READERS, CUSTOM_OPS, FORMS, ChosenForms, recorded
+from nextn.compile.npu.forms.chosen import BLOCK_READERS, CUSTOM_OPS, FORMS, ChosenForms, recorded, uncalled
 from nextn.compile.npu.requirements import import_torch_npu
 from nextn.compile.trace import TracedGraph, trace
 from nextn.compile.trace_report import fake_model
@@ -207,3 +207,14 @@ def test_calls_that_a_form_of_attention_takes(
     (form,) = (form for form in FORMS if form.operator == operator)
     found = form.why_not(*CALLS[operator](**changes))
     assert (found is None) == (fault is None) and (fault or "") in (found or "")
+
+
+def test_operators_that_no_graph_calls_are_told() -> None:
+    named = ("HcPre", "LightningIndexer", "MhcPre", "SparseAttnSharedkv")
+    ops = {
+        "hyper_pre": "npu_hc_pre",
+        "window_attention": "plain, npu_sparse_attn_sharedkv",
+        "compress": "plain",
+    }
+    assert uncalled(named, ops) == ["LightningIndexer", "MhcPre"]
+    assert uncalled((), ops) == []

@@ -97,3 +97,10 @@ def recorded(taken: Mapping[str, Counter[str]]) -> dict[str, str]:
     for operator, counts in taken.items():
         calls[_OPS.get(operator, operator)] += counts
     return {op: ", ".join(name for name, _ in counts.most_common()) for op, counts in calls.items()}
+
+
+def uncalled(custom_ops: Sequence[str], ops: Mapping[str, str]) -> list[str]:
+    """Those of `custom_ops` that no form which a manifest's `ops` lists would call."""
+    taken = {name for forms in ops.values() for name in forms.split(", ")}
+    called = {operator for form in FORMS if form.name in taken for operator in form.custom_ops}
+    return [name for name in custom_ops if name not in called]
