@@ -28,6 +28,8 @@ def set_form(folder: Path, device: str, emit: str) -> None:
     manifest = read_manifest(folder)
     manifest["target"] |= {"device": device, "emit": emit}
     manifest["ops"] = {"linear": "plain", "write_rows": "scatter_nd_update"}
+    if emit in ("air", "om"):
+        manifest["graphs"] = [graph | {"returns": "control"} for graph in manifest["graphs"]]
     write_manifest(folder, manifest)
 
 
