@@ -50,7 +50,7 @@ class Indexer(nn.Module):
             weight.view(window.batch, window.num_rows, self.heads),
             entries,
             window.slots,
-            window.reach // 4,
+            window.reach // self.compressor.ratio,
             self.topk,
             capacity,
         )

@@ -8,7 +8,8 @@ from nextn.graphs.config import ModelConfig
 from nextn.runtime.contract.blocks import MAX_STEPS, MAX_WINDOW_ROWS
 from nextn.runtime.contract.errors import UsageError
 
-_BLOCK, _SMALL_BLOCK = 128, 16
+_ENTRY_BLOCK, _SMALL_ENTRY_BLOCK = 128, 16
+"""Rows of the blocks that `entries_in_blocks` fills; small ones where all entries fit into a large one."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class SessionShape:
         rows = -(-(self.max_seq_len + MAX_WINDOW_ROWS) // ratio)
         if not self.entries_in_blocks:
             return rows
-        block = _BLOCK if rows > _BLOCK else _SMALL_BLOCK
+        block = _ENTRY_BLOCK if rows > _ENTRY_BLOCK else _SMALL_ENTRY_BLOCK
         return -(-rows // block) * block
 
 

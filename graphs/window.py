@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from nextn.graphs.ops.known_positions import known_positions
 from nextn.graphs.ops.rows import read_rows
 
 
@@ -43,8 +44,8 @@ class Window:
 
     @property
     def reach(self) -> Tensor:
-        """Positions each row may know of `[B, V]`: up to its own, yet none past the real rows."""
-        return torch.minimum(self.positions + 1, (self.start + self.count)[:, None])
+        """Positions each row may know of `[B, V]`."""
+        return known_positions(self.start, self.count, self.num_rows)
 
     def ring_write_index(self, rows_per_slot: int) -> Tensor:
         """Flat ring row of each window row `[B, V]`.

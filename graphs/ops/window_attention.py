@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from nextn.graphs.ops.cast import fp32
+from nextn.graphs.ops.known_positions import known_positions
 from nextn.graphs.ops.operator import composite
 from nextn.graphs.ops.rows import read_rows
 
@@ -46,8 +47,7 @@ def window_attention(
     visible = [_window_visible(start, rows, keys.shape[1])]
     if entries is not None:
         assert slots is not None
-        known = torch.minimum(start[:, None] + torch.arange(rows) + 1, (start + count)[:, None])  # [B, V]
-        complete = known // ratio
+        complete = known_positions(start, count, rows) // ratio
         if chosen is None:
             number = torch.arange(capacity)
             exists = number < ((start + count) // ratio)[:, None]  # [B, E]

@@ -10,7 +10,7 @@ BLOCK_SIZES = (128, 64, 32, 16)
 
 
 def block_size(capacity: int) -> int | None:
-    """Of a buffer whose slots have `capacity` consecutive rows; None if no block fits."""
+    """Of a buffer whose slots have `capacity` consecutive rows, or, at 0, of none; None if no block fits."""
     return next((size for size in BLOCK_SIZES if capacity % size == 0), None)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from nextn.compile.npu.forms.blocks import BLOCK_SIZES, as_blocks, block_size, blocks_of_slots
 from nextn.compile.npu.forms.form import Form, first_fault
 from nextn.graphs.ops.cast import cast, fp32
+from nextn.graphs.ops.known_positions import known_positions
 
 _HEADS = 64
 _WIDTH = 512
@@ -149,8 +150,8 @@ def _table_of_window(first: Tensor, columns: int, cache: Tensor, batch: int) -> 
 def _seen_entries(start: Tensor, rows: int, count: Tensor, chosen: Tensor | None, ratio: int) -> Tensor:
     """int32 `[T, 1, K]`: entries a row attends to, then -1. Chosen ones have those they may not see last."""
     number = torch.arange(_CHOSEN).expand(start.shape[0], rows, -1) if chosen is None else chosen
-    known = torch.minimum(start[:, None] + torch.arange(rows) + 1, (start + count)[:, None])  # [B, V]
-    seen = torch.where(number < (known // ratio)[:, :, None], number, -1)
+    complete = known_positions(start, count, rows) // ratio  # [B, V]
+    seen = torch.where(number < complete[:, :, None], number, -1)
     return seen.to(torch.int32).reshape(-1, 1, _CHOSEN)
 
 
