@@ -12,20 +12,16 @@ NPU_VENV := .venv-npu
 PIP = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 EXTRAS = $(@D)/bin/python -c 'import sys, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*sum(map(extras.get, sys.argv[1:]), []), sep="\n")'
 
-PACKAGES := compile face graphs runtime weights
-# An editable install knows the files that were there when it was made: the list changes when one comes or goes.
-FILE_LIST := build/python_files.txt
-$(shell mkdir -p build; find $(PACKAGES) -name '*.py' | sort > $(FILE_LIST).new; \
-	cmp -s $(FILE_LIST).new $(FILE_LIST) || mv $(FILE_LIST).new $(FILE_LIST))
-SOURCES := pyproject.toml CMakeLists.txt face/__init__.py $(FILE_LIST) $(shell find runtime/native third_party -type f)
-CPP_FILES := $(shell find runtime/native examples tests -name '*.cpp' -o -name '*.h' -o -name '*.hpp')
+# What the native build and the installed metadata are made from: Python files are used where they lie.
+SOURCES := pyproject.toml CMakeLists.txt nextn/runtime/contract/version.py $(shell find nextn/runtime/native third_party -type f)
+CPP_FILES := $(shell find nextn/runtime/native examples tests -name '*.cpp' -o -name '*.h' -o -name '*.hpp')
 
 .PHONY: demo test test-full test-npu test-npu-full bench lint clean
 
 demo: $(VENV)/nextn
 	$(BIN)/nextn-compile demo -o build/demo --force
 	$(BIN)/nextn-run build/demo --prompt "The " --max-new-tokens 120
-	head -n 8 weights/demo/prompts.jsonl | $(BIN)/nextn-run build/demo --requests - --max-new-tokens 120
+	head -n 8 nextn/weights/demo/prompts.jsonl | $(BIN)/nextn-run build/demo --requests - --max-new-tokens 120
 
 test: $(VENV)/nextn $(VENV)/test
 	$(BIN)/pytest $(PYTEST_ARGS)
@@ -51,11 +47,8 @@ lint: $(VENV)/nextn $(VENV)/test $(VENV)/lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
-	mkdir -p build/typing/nextn
-	ln -sfn $(CURDIR)/face/__init__.py build/typing/nextn/__init__.py
-	for package in compile graphs runtime weights; do ln -sfn $(CURDIR)/$$package build/typing/nextn/$$package; done
-	MYPYPATH=build/typing $(BIN)/mypy --strict -p nextn.weights -p nextn.runtime
-	MYPYPATH=build/typing $(BIN)/mypy -p nextn
+	$(BIN)/mypy --strict -p nextn.weights -p nextn.runtime
+	$(BIN)/mypy -p nextn
 
 clean:
 	rm -rf build $(VENV) $(NPU_VENV)

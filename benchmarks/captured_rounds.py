@@ -12,10 +12,10 @@ import json
 import sys
 from statistics import median
 
+from nextn.runtime.bindings.model import Model
 from nextn.runtime.contract.errors import ExitCode
-from nextn.runtime.contract.tool import run_tool
-from nextn.runtime.model import Model
-from nextn.runtime.selftest_times import SelftestTimes
+from nextn.runtime.selftest.times import SelftestTimes
+from nextn.runtime.tool.run_tool import run_tool
 
 PROMPT = tuple(range(2, 34))
 

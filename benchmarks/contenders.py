@@ -9,8 +9,8 @@ import torch
 from transformers import DeepseekV4ForCausalLM
 
 import nextn
-from nextn.compile.inputs import checkpoint_folder
-from nextn.graphs.driver import Request, Session, exported_graphs
+from nextn.compile.build.inputs import checkpoint_folder
+from nextn.graphs.eager_session import Request, Session, exported_graphs
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State

@@ -23,8 +23,8 @@ from contenders import Contender, exported, hugging_face, native
 from transformers.utils import logging
 
 import nextn
-from nextn.compile.inputs import checkpoint_folder
-from nextn.runtime.model import Model
+from nextn.compile.build.inputs import checkpoint_folder
+from nextn.runtime.bindings.model import Model
 
 HOST_ROUNDS = 10_000
 START_TOKEN = 257

@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 import torch
 
-from nextn.compile import build
+from nextn.compile.build import builder
 from nextn.compile.cli import main as nextn_compile
 from nextn.runtime.contract.errors import ExitCode
 from tests.compile.in_process import run_in_process
@@ -121,7 +121,7 @@ class CompiledArtifacts:
     def _compile(self, recipe: Recipe, output: Path) -> None:
         command = [self.checkpoint(recipe.checkpoint), "-o", str(output), "--force", *recipe.options]
         exports = "--device" in recipe.options
-        with mock.patch.object(build, "run_workers", run_in_process if exports else build.run_workers):
+        with mock.patch.object(builder, "run_workers", run_in_process if exports else builder.run_workers):
             code = nextn_compile(command)
         assert code == ExitCode.OK, f"nextn-compile {' '.join(command)} failed"
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from nextn.compile.hashes import file_sha256
-from nextn.compile.lowering import DEFAULT_OPSET, ONNX, WEIGHTS_FILE
-from nextn.compile.onnx.write_onnx import write_onnx
-from nextn.compile.placeholders import unwritten_model
-from nextn.compile.trace import trace
-from nextn.graphs.driver import GraphKey
+from nextn.compile.build.hashes import file_sha256
+from nextn.compile.build.placeholders import unwritten_model
+from nextn.compile.build.trace import trace
+from nextn.compile.targets.lowering import DEFAULT_OPSET, ONNX, WEIGHTS_FILE
+from nextn.compile.targets.onnx.write_onnx import write_onnx
+from nextn.graphs.eager_session import GraphKey
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.manifest import MANIFEST_FILE, GraphRecord, parse_manifest, to_json
 from nextn.weights import Checkpoint

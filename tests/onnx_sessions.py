@@ -10,8 +10,8 @@ from typing import Any
 import onnx
 import torch
 
-from nextn.compile.lowering import ONNX
-from nextn.graphs.driver import GraphKey, Request, Session, eager_graphs
+from nextn.compile.targets.lowering import ONNX
+from nextn.graphs.eager_session import GraphKey, Request, Session, eager_graphs
 from nextn.graphs.model import Model
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nextn.compile.worker import GraphJob, run_job
+from nextn.compile.build.worker import GraphJob, run_job
 
 
 def run_in_process(
@@ -17,7 +17,7 @@ def run_in_process(
     finished: Callable[[GraphJob, Mapping[str, Any], float], None],
     **_settings_of_processes: object,
 ) -> None:
-    """What `nextn.compile.pool.run_workers` does, one job after the other."""
+    """What `nextn.compile.build.pool.run_workers` does, one job after the other."""
     thresholds = gc.get_threshold()
     try:
         for job in jobs:

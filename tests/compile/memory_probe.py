@@ -13,9 +13,9 @@ import torch
 from torch._inductor import compile_fx
 
 from nextn.compile import golden, worker
-from nextn.compile.instruction_set import choose_instruction_set
-from nextn.compile.placeholders import unwritten_model
-from nextn.compile.trace_report import peak_memory
+from nextn.compile.build.placeholders import unwritten_model
+from nextn.compile.cli.trace_report import peak_memory
+from nextn.compile.targets.aoti.instruction_set import choose_instruction_set
 from nextn.graphs.config import parse_model_config
 from nextn.graphs.session_shape import SessionShape
 from tests.oracles.synthetic import CASES

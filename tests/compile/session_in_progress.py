@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from nextn.graphs.config import parse_model_config
-from nextn.graphs.driver import Request, Session, eager_graphs
+from nextn.graphs.eager_session import Request, Session, eager_graphs
 from nextn.graphs.model import Model
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State

@@ -6,7 +6,7 @@ from pathlib import Path
 from unittest import mock
 
 from nextn.compile import cli
-from nextn.compile.command import compile_command
+from nextn.compile.cli.command import compile_command
 
 WORKER = (sys.executable, str(Path(__file__).with_name("stand_in_worker.py")))
 
@@ -15,7 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Swaps the default of the last parameter, the worker command; and golden runs need not be long.
     with (
         mock.patch.object(compile_command, "__defaults__", (WORKER,)),
-        mock.patch("nextn.compile.golden.NEW_TOKENS", 2),
+        mock.patch("nextn.compile.build.golden.NEW_TOKENS", 2),
     ):
         return cli.main(arguments)
 

@@ -15,7 +15,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from nextn.compile.worker import GraphJob, die_with_parent
+from nextn.compile.build.worker import GraphJob, die_with_parent
 
 
 def main() -> int:

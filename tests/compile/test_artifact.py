@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from nextn.runtime.bindings.model import Model
 from nextn.runtime.contract.manifest import parse_manifest
-from nextn.runtime.golden import selftest
-from nextn.runtime.model import Model
+from nextn.runtime.selftest.golden_runs import selftest
 
 Artifact = Callable[[str], Path]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nextn.compile.progress import Meter
+from nextn.compile.build.progress import Meter
 from nextn.runtime.contract.manifest import Manifest, parse_manifest
 from tests.compile.conftest import Outcome
 from tests.oracles import published_layouts as layouts
@@ -203,8 +203,8 @@ def test_an_interrupt_says_how_to_continue(tmp_path: Path, start_compile: Start)
 
 
 def test_a_long_packing_is_reported(tmp_path: Path, compile_to: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nextn.compile.progress.LINE_SECONDS", 0.0)
-    monkeypatch.setattr("nextn.compile.progress._REFRESH_SECONDS", 0.0)
+    monkeypatch.setattr("nextn.compile.build.progress.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("nextn.compile.build.progress._REFRESH_SECONDS", 0.0)
     lines = compile_to(tmp_path / "artifact").err.splitlines()
     packing = [line for line in lines if line.startswith("packing weights: ")]
     size = packing[-1].split()[5]

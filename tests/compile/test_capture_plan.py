@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from nextn.compile.capture_plan import plan_captures
 from nextn.compile.cli import main
-from nextn.compile.npu.limits import CaptureLimits, capture_limits
+from nextn.compile.targets.ascend.limits import CaptureLimits, capture_limits
+from nextn.compile.targets.pt2.capture_plan import plan_captures
 from nextn.graphs.config import parse_model_config
 from nextn.graphs.phases import SEPARATE_PHASES
 from nextn.graphs.session_shape import SessionShape

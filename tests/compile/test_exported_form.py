@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from nextn.compile.exported_form import write_exported_program
-from nextn.compile.placeholders import unwritten_model
-from nextn.compile.trace import trace
-from nextn.graphs.driver import Session
+from nextn.compile.build.placeholders import unwritten_model
+from nextn.compile.build.trace import trace
+from nextn.compile.targets.pt2.exported_program import write_exported_program
+from nextn.graphs.eager_session import Session
 from nextn.runtime.contract.graph_spec import GraphSpec
 from tests.compile.session_in_progress import session_in_progress
 from tests.graphs.lowerable import operator_calls

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import fx, nn
 
-from nextn.compile.functional import functionalize
-from nextn.compile.trace import TracedGraph, trace
-from nextn.graphs.driver import Session
+from nextn.compile.build.functional import functionalize
+from nextn.compile.build.trace import TracedGraph, trace
+from nextn.graphs.eager_session import Session
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.contract.graph_spec import GraphSpec, TensorSpec
 from tests.compile.session_in_progress import session_in_progress

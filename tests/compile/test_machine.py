@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nextn.compile.machine import Machine
+from nextn.compile.build.machine import Machine
 
 GIB = 1 << 30
 HOST = 64 * GIB

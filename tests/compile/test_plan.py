@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from nextn.compile.build.machine import Machine
+from nextn.compile.build.pool import worker_count
+from nextn.compile.build.progress import readable_bytes
 from nextn.compile.cli import main
-from nextn.compile.machine import Machine
-from nextn.compile.pool import worker_count
-from nextn.compile.progress import readable_bytes
 
 # The `window_only` case: vocab 101, hidden 64, 2 streams, 2 layers of window 8, 4 heads of 32, ranks 32 and
 # 16, 2 output groups, 4 experts of 32 with 2 chosen, one shared expert; the first layer is hash-routed.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nextn.compile.progress import Meter
+from nextn.compile.build.progress import Meter
 
 
 class Clock:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nextn.compile.trace import TracedGraph, declared_tensors, trace
+from nextn.compile.build.trace import TracedGraph, declared_tensors, trace
 from nextn.graphs.config import parse_model_config
-from nextn.graphs.driver import Request, Session, eager_graphs
+from nextn.graphs.eager_session import Request, Session, eager_graphs
 from nextn.graphs.model import Model
 from nextn.graphs.ops.native_forms import CPU_KERNELS
 from nextn.graphs.ops.operator import COMPOSITES
@@ -126,6 +126,6 @@ def test_a_graph_that_breaks_its_contract_is_refused(
     shape: SessionShape, monkeypatch: pytest.MonkeyPatch, module: type[_Literal], message: str
 ) -> None:
     state = State(shape)
-    monkeypatch.setattr("nextn.compile.trace.build_graph", lambda *arguments: module(state))
+    monkeypatch.setattr("nextn.compile.build.trace.build_graph", lambda *arguments: module(state))
     with pytest.raises(ExecutionError, match=message):
         trace("round", 2, Model(shape), state, shape)

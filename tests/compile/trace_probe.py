@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from nextn.compile.trace import trace
-from nextn.compile.trace_report import fake_model, peak_memory
+from nextn.compile.build.trace import trace
+from nextn.compile.cli.trace_report import fake_model, peak_memory
 from nextn.graphs.config import read_model_config
 from nextn.graphs.session_shape import SessionShape
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from nextn.graphs.driver import Request
-from nextn.runtime.golden import selftest
-from nextn.runtime.model import Model
+from nextn.graphs.eager_session import Request
+from nextn.runtime.bindings.model import Model
+from nextn.runtime.selftest.golden_runs import selftest
 from tests.conftest import CompiledArtifacts
 from tests.integration.conftest import Ask, asks, eager_session, run_native
 

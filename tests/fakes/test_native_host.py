@@ -43,7 +43,7 @@ def test_a_host_without_torch(program: Path, argument: str, strict: str, expecte
 def test_what_libnextn_declares_of_acl_is_what_the_headers_say(
     definition: tuple[str, ...], agrees: bool
 ) -> None:
-    product = HERE.parents[1] / "runtime" / "native" / "src"
+    product = HERE.parents[1] / "nextn" / "runtime" / "native" / "src"
     command = ["g++", "-std=c++17", "-fsyntax-only", *definition, *includes(), "-I", product]
     done = subprocess.run([*command, HERE / "acl_abi_check.cpp"], capture_output=True, text=True)
     assert (done.returncode == 0) == agrees, done.stderr

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from nextn.graphs.config import ModelConfig, parse_model_config
 from nextn.graphs.hyper import Mixing, hyper_head, hyper_pre
-from nextn.graphs.ops.doubly_stochastic import doubly_stochastic
 from nextn.graphs.ops.hyper_connection import hyper_post
+from nextn.graphs.ops.sinkhorn import sinkhorn
 from tests.oracles.synthetic import CASES
 
 ROWS = 3
@@ -21,7 +21,7 @@ def config_of(name: str) -> ModelConfig:
     return parse_model_config(CASES[name].config, "config.json")[0]
 
 
-def sinkhorn(score: list[list[float]], iterations: int, eps: float) -> list[list[float]]:
+def sinkhorn_loop(score: list[list[float]], iterations: int, eps: float) -> list[list[float]]:
     """The published procedure, entry by entry in double precision."""
     size = len(score)
     comb = []
@@ -47,8 +47,8 @@ def sinkhorn(score: list[list[float]], iterations: int, eps: float) -> list[list
 @pytest.mark.parametrize("iterations", [1, 2, 20])
 def test_sinkhorn_equals_the_loop(streams, iterations):
     score = 2.0 * torch.randn(ROWS, streams, streams, generator=torch.Generator().manual_seed(streams))
-    found = doubly_stochastic(score, iterations, 1e-6)
-    expected = torch.tensor([sinkhorn(row.tolist(), iterations, 1e-6) for row in score])
+    found = sinkhorn(score, iterations, 1e-6)
+    expected = torch.tensor([sinkhorn_loop(row.tolist(), iterations, 1e-6) for row in score])
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
     torch.testing.assert_close(found.sum(1), torch.ones(ROWS, streams), rtol=0, atol=1e-4)  # columns last
 
@@ -103,7 +103,7 @@ def test_pre_equals_the_formula(name):
         expected_post = 2 * torch.sigmoid(mix[m : 2 * m] * scale[1] + base[m : 2 * m])
         torch.testing.assert_close(post[row].double(), expected_post, rtol=0, atol=1e-5)
         score = (mix[2 * m :] * scale[2] + base[2 * m :]).view(m, m)
-        expected = sinkhorn(score.tolist(), config.hc_sinkhorn_iters, config.hc_eps)
+        expected = sinkhorn_loop(score.tolist(), config.hc_sinkhorn_iters, config.hc_eps)
         torch.testing.assert_close(comb[row].double(), torch.tensor(expected).double(), rtol=0, atol=1e-5)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nextn.graphs.control import read_field, with_fields
 from nextn.graphs.ops import expert_mlp as experts
-from nextn.graphs.ops import select_entries as selection
+from nextn.graphs.ops import topk_entries as selection
 from nextn.graphs.ops.linear import Weight, grouped_linear, linear
 from nextn.graphs.ops.rows import read_rows, write_rows
 from nextn.graphs.ops.sqrt_softplus import sqrt_softplus
@@ -35,7 +35,7 @@ def best_by_sorting(score: Tensor, k: int) -> list[int]:
 
 @pytest.mark.parametrize("width", [1, 6, 51, 511, 512, 513, 900])
 @pytest.mark.parametrize("levels", [1, 2, 5, 1000])
-def test_select_entries_equal_a_stable_sort(width, levels):
+def test_topk_entries_equal_a_stable_sort(width, levels):
     """Higher score first, then lower index, on both sides of the counting limit and with -inf among them."""
     assert selection.COUNTING_LIMIT == 512
     generator = torch.Generator().manual_seed(width * levels)
@@ -43,7 +43,7 @@ def test_select_entries_equal_a_stable_sort(width, levels):
     score[0, 0, width // 2 :] = -math.inf
     score[0, 1] = -math.inf
     for k in sorted({1, min(3, width), width}):
-        found = selection.select_entries(score, k)
+        found = selection.topk_entries(score, k)
         assert found.shape == (2, 3, k)
         for row, indices in zip(score.view(-1, width), found.view(-1, k), strict=True):
             assert sorted(indices.tolist()) == best_by_sorting(row, k)
@@ -54,17 +54,17 @@ def test_select_entries_equal_a_stable_sort(width, levels):
 def test_hidden_entries_come_last_in_the_aten_form(width, seen):
     score = torch.randn(4, width, generator=torch.Generator().manual_seed(seen))
     score[:, seen:] = -math.inf
-    for row in selection.select_entries_plain(score, 12):
+    for row in selection.topk_entries_plain(score, 12):
         assert sorted(row.tolist()[:seen]) == sorted(set(range(seen)) & set(row.tolist()))
         assert min(row.tolist()[seen:], default=seen) >= seen
 
 
 @pytest.mark.parametrize("width", [6, 600])
-def test_select_entries_are_valid_indices_whatever_the_scores(width):
+def test_topk_entries_are_valid_indices_whatever_the_scores(width):
     """A row of NaN, as padding may hold, must not select an expert that does not exist."""
     score = torch.randn(3, width, generator=torch.Generator().manual_seed(0))
     score[0], score[1, 2] = math.nan, math.nan
-    found = selection.select_entries(score, 3)
+    found = selection.topk_entries(score, 3)
     for row, indices in zip(score, found, strict=True):
         assert sorted(indices.tolist()) == best_by_sorting(row, 3)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nextn.graphs.config import ModelConfig, parse_model_config
-from nextn.graphs.ops.rotate import rotate
+from nextn.graphs.ops.apply_rope import apply_rope
 from nextn.graphs.rope import Rope, inverse_frequencies
 from tests.graphs.releases import flash_config
 from tests.oracles.synthetic import CASES
@@ -81,8 +81,8 @@ def test_rotation_turns_adjacent_pairs_of_the_last_channels():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(4, 2, 10, generator=generator)  # [T, N, D], the last 6 channels turn
     angle = 6.0 * torch.rand(4, 1, 3, generator=generator)
-    found = rotate(x, torch.cos(angle), torch.sin(angle))
+    found = apply_rope(x, torch.cos(angle), torch.sin(angle))
     pairs = torch.view_as_complex(x[..., 4:].reshape(4, 2, 3, 2).contiguous())
     turned = torch.view_as_real(pairs * torch.polar(torch.ones_like(angle), angle)).flatten(-2)
     torch.testing.assert_close(found, torch.cat([x[..., :4], turned], -1), rtol=0, atol=1e-6)
-    torch.testing.assert_close(rotate(found, torch.cos(angle), -torch.sin(angle)), x, rtol=0, atol=1e-6)
+    torch.testing.assert_close(apply_rope(found, torch.cos(angle), -torch.sin(angle)), x, rtol=0, atol=1e-6)

@@ -11,16 +11,16 @@ import pytest
 import torch
 
 import nextn.runtime
-from nextn.compile.golden import WatchedModel
+from nextn.compile.build.golden import WatchedModel
 from nextn.graphs.config import ModelConfig
-from nextn.graphs.driver import Request, eager_graphs
-from nextn.graphs.driver import Session as EagerSession
+from nextn.graphs.eager_session import Request, eager_graphs
+from nextn.graphs.eager_session import Session as EagerSession
 from nextn.graphs.model import Model as EagerModel
-from nextn.graphs.ops.draw_token import gumbel_noise
+from nextn.graphs.ops.sample_token import gumbel_noise
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
-from nextn.runtime.model import Model
-from nextn.runtime.session import SessionResult
+from nextn.runtime.bindings.model import Model
+from nextn.runtime.bindings.session import SessionResult
 from nextn.weights.pack import load_packed
 from tests.conftest import CompiledArtifacts
 from tests.oracles.case_oracle import random_prompt

@@ -12,8 +12,8 @@ from nextn.graphs.model import Model as EagerModel
 from nextn.graphs.phases import build_graph
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
+from nextn.runtime.bindings.model import Model
 from nextn.runtime.contract.manifest import Manifest
-from nextn.runtime.model import Model
 from nextn.weights.pack import load_packed
 
 Call = tuple[str, ...]

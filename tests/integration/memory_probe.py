@@ -11,8 +11,8 @@ import json
 import sys
 from pathlib import Path
 
-from nextn.runtime.library import find_torch_library
-from nextn.runtime.model import Model
+from nextn.runtime.bindings.library import find_torch_library
+from nextn.runtime.bindings.model import Model
 
 
 def kilobytes(field: str, mapping: str = "") -> int:

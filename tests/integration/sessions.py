@@ -10,7 +10,7 @@ import torch
 
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State, state_table
-from nextn.runtime.session import Session
+from nextn.runtime.bindings.session import Session
 from nextn.weights import Checkpoint
 from tests.integration.conftest import Ask, asks
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint

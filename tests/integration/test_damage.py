@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from nextn.runtime.bindings.model import Model
 from nextn.runtime.contract.errors import ArtifactError, ExitCode
-from nextn.runtime.model import Model
 
 
 @pytest.fixture

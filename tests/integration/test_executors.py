@@ -14,10 +14,10 @@ import torch
 import nextn
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime import executors
+from nextn.runtime.bindings.model import Model
+from nextn.runtime.bindings.session import Session
 from nextn.runtime.cli import main as nextn_run
 from nextn.runtime.contract.errors import ArtifactError, ExecutionError, ExitCode, UsageError
-from nextn.runtime.model import Model
-from nextn.runtime.session import Session
 from nextn.weights import Checkpoint
 from tests.integration.conftest import Ask, eager_session, run_in
 from tests.integration.eager_executor import EagerExecutor

@@ -16,14 +16,14 @@ import pytest
 import torch
 
 import nextn
-from nextn.graphs.driver import Request
+from nextn.graphs.eager_session import Request
+from nextn.runtime.bindings.model import Model
+from nextn.runtime.bindings.session import Session
 from nextn.runtime.cli import main as nextn_run
 from nextn.runtime.contract.blocks import Control
 from nextn.runtime.contract.errors import ArtifactError, ExecutionError, UsageError
 from nextn.runtime.executors.capture import requirements
 from nextn.runtime.executors.capture.session_graphs import SessionGraphs
-from nextn.runtime.model import Model
-from nextn.runtime.session import Session
 from tests.conftest import CompiledArtifacts
 from tests.integration.conftest import Ask, asks, eager_session, run_native
 from tests.integration.test_damage import rewrite_manifest

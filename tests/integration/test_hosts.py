@@ -107,8 +107,8 @@ def test_python_face_continues_text(compiled_artifact: CompiledArtifacts) -> Non
 
 
 def test_the_demo_accepts_what_its_training_measured(compiled_artifact: CompiledArtifacts) -> None:
-    """The prompts and the definition of weights/demo/training/README.md: 3.577 there, 3.3 promised."""
-    prompts = REPOSITORY / "weights" / "demo" / "prompts.jsonl"
+    """The prompts and the definition of demo/training/README.md: 3.577 there, 3.3 promised."""
+    prompts = REPOSITORY / "nextn" / "weights" / "demo" / "prompts.jsonl"
     done = nextn_run(
         compiled_artifact("demo"), "--requests", str(prompts), "--max-new-tokens", "256", "--json"
     )

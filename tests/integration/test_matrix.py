@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from nextn.runtime.golden import selftest
-from nextn.runtime.model import Model
-from nextn.runtime.session import SessionResult
+from nextn.runtime.bindings.model import Model
+from nextn.runtime.bindings.session import SessionResult
+from nextn.runtime.selftest.golden_runs import selftest
 from tests.conftest import MATRIX, CompiledArtifacts
 from tests.integration.conftest import Ask, asks, draw_scores, run_eager, run_native
 from tests.oracles import cache_free_rounds

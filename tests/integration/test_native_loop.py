@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from nextn.runtime import abi
-from nextn.runtime.library import find_library, find_torch_library
-from nextn.runtime.model import Model
-from nextn.runtime.session import Session
+from nextn.runtime.bindings import abi
+from nextn.runtime.bindings.library import find_library, find_torch_library
+from nextn.runtime.bindings.model import Model
+from nextn.runtime.bindings.session import Session
 from tests.conftest import REPOSITORY
 from tests.integration.conftest import build_host
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from nextn.runtime.bindings.model import Model
+from nextn.runtime.bindings.session import Session
 from nextn.runtime.contract.graph_spec import StateSpec
-from nextn.runtime.model import Model
-from nextn.runtime.session import Session
 from tests.conftest import CompiledArtifacts
 from tests.integration.conftest import Ask, asks
 from tests.integration.test_onnx_executor import outcomes, run

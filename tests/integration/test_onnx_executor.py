@@ -15,13 +15,13 @@ import pytest
 import torch
 
 from nextn.graphs.state import state_table
+from nextn.runtime.bindings.model import Model
+from nextn.runtime.bindings.session import Session, SessionResult
 from nextn.runtime.cli import main as nextn_run
 from nextn.runtime.contract.errors import ArtifactError, ExecutionError, ExitCode
 from nextn.runtime.executors import past_and_present
 from nextn.runtime.executors.onnxruntime_graphs import OnnxRuntimeGraphs, make
 from nextn.runtime.executors.past_and_present import BoundGraph, Buffer
-from nextn.runtime.model import Model
-from nextn.runtime.session import Session, SessionResult
 from tests.integration.conftest import Ask, asks, eager_session, run_in
 from tests.integration.sessions import submit
 from tests.onnx_artifact import small_checkpoint, write_artifact

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nextn.runtime.model import Model
-from nextn.runtime.session import Session
+from nextn.runtime.bindings.model import Model
+from nextn.runtime.bindings.session import Session
 from tests.integration.conftest import Ask, asks
 
 POISON = {"nan": math.nan, "huge": 1e30, "negative": -1e30}

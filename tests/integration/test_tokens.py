@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nextn.runtime.model import Model
+from nextn.runtime.bindings.model import Model
 from tests.conftest import RECIPES, CompiledArtifacts
 from tests.integration.conftest import Ask, asks, run_eager, run_native
 from tests.oracles import cache_free_rounds

@@ -61,7 +61,7 @@ class Build:
 
     def compile(self, source: Path, output: Path) -> Path:
         """A program linked against this build."""
-        include = REPOSITORY / "runtime/native/include"
+        include = REPOSITORY / "nextn/runtime/native/include"
         flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", *self.compile_flags]
         link = ["-L", self.folder, "-lnextn", f"-Wl,-rpath,{self.folder}"]
         run_tool("g++", *flags, "-I", include, source, "-o", output, *link)

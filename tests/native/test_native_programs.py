@@ -14,7 +14,7 @@ import pytest
 from .conftest import HERE, REPOSITORY, Build, run_tool
 from .fake_artifact import expected_tokens
 
-INCLUDE = REPOSITORY / "runtime/native/include"
+INCLUDE = REPOSITORY / "nextn/runtime/native/include"
 MAX_HEADER_LINES = 250
 
 

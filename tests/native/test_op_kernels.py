@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextn.graphs.ops.doubly_stochastic import doubly_stochastic_plain
-from nextn.graphs.ops.draw_token import draw_token_plain
 from nextn.graphs.ops.native_forms import CPU_KERNELS, PLAIN_FORMS
-from nextn.graphs.ops.select_entries import select_entries_plain
+from nextn.graphs.ops.sample_token import sample_token_plain
+from nextn.graphs.ops.sinkhorn import sinkhorn_plain
+from nextn.graphs.ops.topk_entries import topk_entries_plain
 from nextn.runtime.contract.blocks import TEMPERATURE_ONE
-from tests.oracles import token_draw
+from tests.oracles import token_sample
 
 from .conftest import Build
 
@@ -61,44 +61,44 @@ def test_every_kernel_has_a_plain_form() -> None:
 
 @pytest.mark.parametrize("streams", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("iterations", [1, 20])
-def test_doubly_stochastic_equals_plain(call: Kernels, streams: int, iterations: int) -> None:
+def test_sinkhorn_equals_plain(call: Kernels, streams: int, iterations: int) -> None:
     score = 4 * torch.randn(37, streams, streams, generator=torch.Generator().manual_seed(streams))
-    kernel = call("doubly_stochastic", score, iterations, 1e-6)
+    kernel = call("sinkhorn", score, iterations, 1e-6)
     # Measured 4e-7: 39 divisions, rounded alike but summed in another order.
-    torch.testing.assert_close(kernel, doubly_stochastic_plain(score, iterations, 1e-6), rtol=0, atol=3e-6)
+    torch.testing.assert_close(kernel, sinkhorn_plain(score, iterations, 1e-6), rtol=0, atol=3e-6)
 
 
 @pytest.mark.parametrize(("width", "k"), [(1, 1), (7, 7), (8, 2), (513, 24), (2048, 512)])
-def test_select_entries_choose_the_same_set(call: Kernels, width: int, k: int) -> None:
+def test_topk_entries_choose_the_same_set(call: Kernels, width: int, k: int) -> None:
     generator = torch.Generator().manual_seed(width)
     score = torch.randint(-3, 4, (5, 6, width), generator=generator) / 2.0  # many ties
     score[0, 0] = -torch.inf
     score[0, 1, ::2] = -0.0
     score[0, 2, ::3] = torch.nan
     for rows in (score, score[0].contiguous()):
-        kernel = call("select_entries", rows, k).sort(-1).values
-        assert torch.equal(kernel, select_entries_plain(rows, k).sort(-1).values)
+        kernel = call("topk_entries", rows, k).sort(-1).values
+        assert torch.equal(kernel, topk_entries_plain(rows, k).sort(-1).values)
 
 
-def test_select_entries_follow_a_stable_sort(call: Kernels) -> None:
+def test_topk_entries_follow_a_stable_sort(call: Kernels) -> None:
     score = [0.5, 2.0, 0.5, -1.0, 2.0, 0.5]
     order = sorted(range(6), key=lambda index: -score[index])
     for k in range(1, 7):
-        assert sorted(call("select_entries", torch.tensor([score]), k)[0].tolist()) == sorted(order[:k])
+        assert sorted(call("topk_entries", torch.tensor([score]), k)[0].tolist()) == sorted(order[:k])
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8, 1.0])
-def test_draw_token_equals_plain_and_oracle(call: Kernels, temperature: float) -> None:
+def test_sample_token_equals_plain_and_oracle(call: Kernels, temperature: float) -> None:
     generator = torch.Generator().manual_seed(5)
     logits = 3 * torch.randn(4, 3, 300, generator=generator)
     seed = torch.tensor([0, 7, 2**31 + 5, 2**62 + 11])
     position = torch.tensor([[0, 1, 2], [5, 6, 7], [4095, 4096, 4097], [70000, 70001, 70002]])
     fixed = torch.full((4, 2), round(temperature * TEMPERATURE_ONE))[:, 1]  # strided, as a block's column is
-    kernel = call("draw_token", logits, seed, position, fixed)
-    assert torch.equal(kernel, draw_token_plain(logits, seed, position, fixed))
+    kernel = call("sample_token", logits, seed, position, fixed)
+    assert torch.equal(kernel, sample_token_plain(logits, seed, position, fixed))
     for b in range(4):
         for v in range(3):
-            expected, margin = token_draw.draw_with_margin(
+            expected, margin = token_sample.draw_with_margin(
                 logits[b, v], float(fixed[b]) / TEMPERATURE_ONE, int(seed[b]), int(position[b, v])
             )
             assert margin > 1e-4, "choose another seed: this draw is a near tie"
@@ -109,13 +109,13 @@ def test_greedy_ties_take_the_lowest_token(call: Kernels) -> None:
     logits = torch.zeros(1, 1, 9)
     logits[0, 0, [3, 6]] = 1.0
     zero = torch.zeros(1, dtype=torch.int64)
-    assert int(call("draw_token", logits, zero, zero[:, None], zero)) == 3
+    assert int(call("sample_token", logits, zero, zero[:, None], zero)) == 3
 
 
 def test_kernels_refuse_what_they_were_not_compiled_for(call: Kernels) -> None:
     with pytest.raises(AssertionError, match="refused"):
-        call("select_entries", torch.zeros(2, 4, dtype=torch.float64), 2)
+        call("topk_entries", torch.zeros(2, 4, dtype=torch.float64), 2)
     with pytest.raises(AssertionError, match="refused"):
-        call("select_entries", torch.zeros(4, 2).T, 2)
+        call("topk_entries", torch.zeros(4, 2).T, 2)
     with pytest.raises(AssertionError, match="refused"):
-        call("doubly_stochastic", torch.zeros(1, 9, 9), 20, 1e-6)
+        call("sinkhorn", torch.zeros(1, 9, 9), 20, 1e-6)

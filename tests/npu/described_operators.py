@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nextn.compile.npu.custom_ops import declare_custom_ops
+from nextn.compile.targets.ascend.custom_ops import declare_custom_ops
 from tests.oracles import ascend_attention as attention
 from tests.oracles import ascend_operators as ascend
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from nextn.graphs.driver import GraphKey, Request
+from nextn.graphs.eager_session import GraphKey, Request
 from tests.npu.sessions import Converted, bound
 
 SESSION_OF = {"round": {}, "decode": {"speculation": False}}

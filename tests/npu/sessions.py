@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nextn.compile.npu.ge_program import GeProgram, to_ge
-from nextn.compile.trace import trace
-from nextn.graphs.driver import GraphKey, Request, Session, eager_graphs
+from nextn.compile.build.trace import trace
+from nextn.compile.targets.air.ge_program import GeProgram, to_ge
+from nextn.graphs.eager_session import GraphKey, Request, Session, eager_graphs
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.phases import graph_keys, slots_input
 from nextn.graphs.session_shape import SessionShape

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from nextn.compile import build
+from nextn.compile.build import builder
 from nextn.compile.cli import main
+from nextn.runtime.bindings.model import Model
 from nextn.runtime.contract.errors import ExitCode, UsageError
-from nextn.runtime.model import Model
 from tests.compile.in_process import run_in_process
 from tests.fakes.cann.log import FakeCann
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
@@ -28,7 +28,7 @@ def test_sessions_for_a_950_capture_rounds_alone(
     artifact = tmp_path / "artifact"
     options = ("--device", "npu", "--soc", "Ascend950PR_9579", "--dtype", "float32", "--max-seq-len", "64")
     options += ("--prefill-chunk", "16", "--speculative-num-steps", "2", "--batch-sizes", "1,2,4")
-    monkeypatch.setattr(build, "run_workers", run_in_process)
+    monkeypatch.setattr(builder, "run_workers", run_in_process)
     assert main([str(checkpoint), "-o", str(artifact), *options]) == ExitCode.OK
     assert "separate phases have 6 sizes, and an Ascend 950 captures 4" in capsys.readouterr().err
     before = cann.live().captured_graphs

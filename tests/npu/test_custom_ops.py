@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from nextn.compile.npu.forms.chosen import CUSTOM_OPS
-from nextn.compile.npu.ge_program import GeProgram, to_ge
-from nextn.compile.placeholders import unwritten_model
-from nextn.compile.trace import trace
+from nextn.compile.build.placeholders import unwritten_model
+from nextn.compile.build.trace import trace
+from nextn.compile.targets.air.ge_program import GeProgram, to_ge
+from nextn.compile.targets.ascend.fused_ops.choice import CUSTOM_OPS
 from nextn.graphs.config import parse_model_config
-from nextn.graphs.driver import Request, Session, eager_graphs
+from nextn.graphs.eager_session import Request, Session, eager_graphs
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.phases import slots_input
 from nextn.graphs.session_shape import SessionShape

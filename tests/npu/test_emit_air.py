@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 from torchair._ge_concrete_graph.ge_ir_pb2 import ModelDef
 
-import nextn.compile.worker
-from nextn.compile.arguments import build_parser
-from nextn.compile.command import compile_command
-from nextn.compile.npu import requirements
-from nextn.compile.options import normalise
+import nextn.compile.build.worker
+from nextn.compile.cli.arguments import build_parser
+from nextn.compile.cli.command import compile_command
+from nextn.compile.cli.options import normalise
+from nextn.compile.targets.ascend import requirements
 from nextn.graphs.config import parse_model_config
 from nextn.runtime.contract.errors import ExecutionError, ExitCode, UsageError
 from nextn.runtime.contract.manifest import parse_manifest
 from tests.oracles.synthetic import CASES, QUICK, random_weights, write_checkpoint
 
-WORKER_ON_THE_FAKE = (sys.executable, "-m", "tests.fakes.cann", nextn.compile.worker.__file__)
+WORKER_ON_THE_FAKE = (sys.executable, "-m", "tests.fakes.cann", nextn.compile.build.worker.__file__)
 
 SMALL = ("--max-seq-len", "64", "--prefill-chunk", "16", "--speculative-num-steps", "0")
 
@@ -175,7 +175,7 @@ def test_without_torch_npu(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, tm
 
 def test_without_cann(checkpoint: Path, tmp_path: Path) -> None:
     """A worker without the fake is a machine without CANN: one sentence, before anything is written."""
-    plain = (sys.executable, nextn.compile.worker.__file__)
+    plain = (sys.executable, nextn.compile.build.worker.__file__)
     with pytest.raises(ExecutionError) as caught:
         compile_air([str(checkpoint), "-o", str(tmp_path / "deep" / "art")], plain)
     assert str(caught.value).startswith("torch_npu does not load; source CANN's set_env.sh (found ")

@@ -13,12 +13,19 @@ import pytest
 import torch
 
 import nextn.weights
-from nextn.compile.functional import functionalize
-from nextn.compile.npu.custom_ops import declare_custom_ops
-from nextn.compile.npu.forms.chosen import BLOCK_READERS, CUSTOM_OPS, FORMS, ChosenForms, recorded, uncalled
-from nextn.compile.npu.requirements import import_torch_npu
-from nextn.compile.trace import TracedGraph, trace
-from nextn.compile.trace_report import fake_model
+from nextn.compile.build.functional import functionalize
+from nextn.compile.build.trace import TracedGraph, trace
+from nextn.compile.cli.trace_report import fake_model
+from nextn.compile.targets.ascend.custom_ops import declare_custom_ops
+from nextn.compile.targets.ascend.fused_ops.choice import (
+    BLOCK_READERS,
+    CUSTOM_OPS,
+    FORMS,
+    ChosenForms,
+    recorded,
+    uncalled,
+)
+from nextn.compile.targets.ascend.requirements import import_torch_npu
 from nextn.graphs.config import ModelConfig, parse_model_config
 from nextn.graphs.ops.operator import COMPOSITES, short_name
 from nextn.graphs.session_shape import SessionShape
@@ -28,26 +35,26 @@ from tests.oracles.synthetic import CASES
 EVERYWHERE = {
     "unit_rms": "npu_rms_norm",
     "rms_norm": "npu_rms_norm",
-    "rotate": "npu_rotary_mul",
-    "route_by_score": "npu_moe_gating_top_k",
-    "route_by_token": "npu_moe_gating_top_k",
+    "apply_rope": "npu_rotary_mul",
+    "score_route": "npu_moe_gating_top_k",
+    "hash_route": "npu_moe_gating_top_k",
     "expert_mlp": "npu_grouped_matmul",
     "clamped_swiglu": "npu_clipped_swiglu",
 }
 """No guard of these fails in a published or bundled model, in either dtype."""
 
-PLAIN_ATTENTION = {"window_attention": "plain", "compress": "plain", "choose_entries": "plain"}
+PLAIN_ATTENTION = {"window_attention": "plain", "compress": "plain", "indexer_topk": "plain"}
 FUSED_ATTENTION = {
     "window_attention": "npu_sparse_attn_sharedkv",
     "compress": "npu_compressor",
-    "choose_entries": "npu_lightning_indexer",
+    "indexer_topk": "npu_lightning_indexer",
 }
 PRO_ATTENTION = {"window_attention": "npu_sparse_attn_sharedkv, plain"}
 """Its C4 layers choose 1024 entries."""
-MHC = {"hyper_pre": "npu_mhc_pre", "hyper_post": "npu_mhc_post", "doubly_stochastic": "npu_mhc_sinkhorn"}
+MHC = {"hyper_pre": "npu_mhc_pre", "hyper_post": "npu_mhc_post", "sinkhorn": "npu_mhc_sinkhorn"}
 MHC_WITHOUT_SINKHORN = {"hyper_pre": "npu_mhc_pre", "hyper_post": "npu_mhc_post"}
 HC = {"hyper_pre": "npu_hc_pre", "hyper_post": "npu_hc_post"}
-NO_STREAMS = {"hyper_pre": "plain", "hyper_post": "plain", "doubly_stochastic": "npu_mhc_sinkhorn"}
+NO_STREAMS = {"hyper_pre": "plain", "hyper_post": "plain", "sinkhorn": "npu_mhc_sinkhorn"}
 
 
 def demo_config() -> dict[str, Any]:
@@ -117,12 +124,12 @@ def test_what_kept_a_form_away_is_told() -> None:
         "npu_hc_pre takes bfloat16 streams",
         "npu_mhc_pre takes bfloat16 streams",
     }
-    assert recorded(chosen.taken)["route_by_score"] == "plain"
-    assert chosen.faults["route_by_score"] == {"npu_moe_gating_top_k takes weights of sum 1 (norm_topk_prob)"}
+    assert recorded(chosen.taken)["score_route"] == "plain"
+    assert chosen.faults["score_route"] == {"npu_moe_gating_top_k takes weights of sum 1 (norm_topk_prob)"}
 
 
 def test_forms_are_offered_for_operators_that_exist() -> None:
-    known = {short_name(operator) for operator in COMPOSITES} | {"doubly_stochastic"}
+    known = {short_name(operator) for operator in COMPOSITES} | {"sinkhorn"}
     assert {short_name(operator) for operator in ChosenForms(CUSTOM_OPS).forms()} == known
 
 
@@ -163,7 +170,7 @@ def choose_call(**changes: Any) -> tuple[Any, ...]:
 CALLS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "window_attention": attention_call,
     "compress": compress_call,
-    "choose_entries": choose_call,
+    "indexer_topk": choose_call,
 }
 
 
@@ -192,13 +199,13 @@ CALLS: dict[str, Callable[..., tuple[Any, ...]]] = {
         ("compress", {"hidden": 4100}, "512 divides"),
         ("compress", {"hidden": 512}, "1024 to 10240"),
         ("compress", {"hidden": 10752}, "1024 to 10240"),
-        ("choose_entries", {}, None),
-        ("choose_entries", {"topk": 2048, "capacity": 4096}, None),
-        ("choose_entries", {"dtype": torch.float32}, "bfloat16"),
-        ("choose_entries", {"heads": 32}, "64 heads"),
-        ("choose_entries", {"width": 64}, "width 128"),
-        ("choose_entries", {"topk": 2049, "capacity": 4096}, "at most 2048"),
-        ("choose_entries", {"capacity": 1000}, "16 divides"),
+        ("indexer_topk", {}, None),
+        ("indexer_topk", {"topk": 2048, "capacity": 4096}, None),
+        ("indexer_topk", {"dtype": torch.float32}, "bfloat16"),
+        ("indexer_topk", {"heads": 32}, "64 heads"),
+        ("indexer_topk", {"width": 64}, "width 128"),
+        ("indexer_topk", {"topk": 2049, "capacity": 4096}, "at most 2048"),
+        ("indexer_topk", {"capacity": 1000}, "16 divides"),
     ],
 )
 def test_calls_that_a_form_of_attention_takes(

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextn.compile.npu.forms.chosen import FORMS
-from nextn.compile.npu.forms.form import Form
+from nextn.compile.targets.ascend.fused_ops.choice import FORMS
+from nextn.compile.targets.ascend.fused_ops.fused_op import Form
 from nextn.graphs.ops.native_forms import PLAIN_FORMS
 from nextn.graphs.ops.operator import COMPOSITES, short_name
 from tests.npu.described_operators import run_on_cpu
@@ -53,7 +53,7 @@ def rms_norm(draw: Draw) -> Iterator[Arguments]:
             yield x, draw.normal(x.shape[-1]), eps, dtype
 
 
-def rotate(draw: Draw) -> Iterator[Arguments]:
+def apply_rope(draw: Draw) -> Iterator[Arguments]:
     for rows, heads, width, turning in ((5, 3, 12, 4), (1, 1, 8, 8), (7, 2, 64, 2)):
         angle = 30 * draw.normal(rows, turning // 2)
         cos, sin = torch.cos(angle), torch.sin(angle)
@@ -62,15 +62,15 @@ def rotate(draw: Draw) -> Iterator[Arguments]:
         yield draw.normal(1, rows, width), cos[None], sin[None]
 
 
-def route_by_score(draw: Draw) -> Iterator[Arguments]:
+def score_route(draw: Draw) -> Iterator[Arguments]:
     for rows, experts, k in ((4, 6, 2), (1, 3, 3), (9, 256, 6)):
         yield 5 * draw.normal(rows, experts), draw.normal(experts), k, True, 1.5
     # Scores whose softplus a plain log1p(exp) loses.
     yield draw.normal(3, 8) - 20.0, torch.zeros(8), 3, True, 2.5
 
 
-def route_by_token(draw: Draw) -> Iterator[Arguments]:
-    for logits, _, k, normalise, scale in route_by_score(draw):
+def hash_route(draw: Draw) -> Iterator[Arguments]:
+    for logits, _, k, normalise, scale in score_route(draw):
         table = draw.distinct(11, logits.shape[1], k)
         yield logits, draw.below(11, len(logits)), table, normalise, scale
 
@@ -116,7 +116,7 @@ def hyper_post(draw: Draw, width: int = 128) -> Iterator[Arguments]:
     yield draw.normal(3, width, dtype=BF16), draw.normal(3, 4, width, dtype=BF16), draw.normal(3, 4), comb
 
 
-def doubly_stochastic(draw: Draw) -> Iterator[Arguments]:
+def sinkhorn(draw: Draw) -> Iterator[Arguments]:
     yield 2 * draw.normal(5, 4, 4), 20, 1e-6
     yield 9 * draw.normal(1, 4, 4), 1, 1e-6
 
@@ -187,7 +187,7 @@ def compress(draw: Draw) -> Iterator[Arguments]:
             )
 
 
-def choose_entries(draw: Draw) -> Iterator[Arguments]:
+def indexer_topk(draw: Draw) -> Iterator[Arguments]:
     """Rows that see none, fewer than are chosen, as many, and more."""
     for batch, rows, complete, topk, capacity in (
         (2, 2, [[0, 1], [2, 3]], 3, 16),
@@ -208,19 +208,19 @@ def choose_entries(draw: Draw) -> Iterator[Arguments]:
 CASES: dict[str, Callable[[Draw], Iterator[Arguments]]] = {
     "unit_rms": unit_rms,
     "rms_norm": rms_norm,
-    "rotate": rotate,
-    "route_by_score": route_by_score,
-    "route_by_token": route_by_token,
+    "apply_rope": apply_rope,
+    "score_route": score_route,
+    "hash_route": hash_route,
     "clamped_swiglu": clamped_swiglu,
     "routed_experts": routed_experts,
     "routed_int8_experts": routed_int8_experts,
     "int8_linear": int8_linear,
     "hyper_pre": hyper_pre,
     "hyper_post": hyper_post,
-    "doubly_stochastic": doubly_stochastic,
+    "sinkhorn": sinkhorn,
     "window_attention": window_attention,
     "compress": compress,
-    "choose_entries": choose_entries,
+    "indexer_topk": indexer_topk,
 }
 
 STEP = {torch.float64: 1e-6, torch.float32: 1e-6, BF16: 2.0**-7}
@@ -259,7 +259,7 @@ def comparable(form: Form, arguments: Arguments, results: list[Tensor]) -> list[
     """What two forms agree on."""
     if form.operator.startswith("route_"):
         return [by_expert(*results)]
-    if form.operator == "choose_entries":
+    if form.operator == "indexer_topk":
         return [seen(results[0], arguments[4])]
     if form.operator == "compress":
         start, count, ratio = arguments[5], arguments[6], arguments[9]
@@ -307,7 +307,7 @@ def test_a_form_of_other_values_is_noticed(form: Form) -> None:
         if not isinstance(one, Tensor) or not one.is_floating_point():
             return one
         # A choice is the same whatever the scale of its scores.
-        return one.roll(1, 0) if form.operator == "choose_entries" else one * 1.02
+        return one.roll(1, 0) if form.operator == "indexer_topk" else one * 1.02
 
     noticed = 0
     for arguments in cases(form):

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from torchair._ge_concrete_graph.ge_ir_pb2 import ModelDef
 
-from nextn.compile.instruction_set import InstructionSet
-from nextn.compile.npu.forms.chosen import CUSTOM_OPS
-from nextn.compile.worker import GraphJob
+from nextn.compile.build.worker import GraphJob
+from nextn.compile.targets.aoti.instruction_set import InstructionSet
+from nextn.compile.targets.ascend.fused_ops.choice import CUSTOM_OPS
 from nextn.graphs.config import parse_model_config
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import state_table

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from nextn.compile.arguments import build_parser
-from nextn.compile.command import compile_command
-from nextn.compile.options import normalise
+from nextn.compile.cli.arguments import build_parser
+from nextn.compile.cli.command import compile_command
+from nextn.compile.cli.options import normalise
+from nextn.runtime.bindings.model import Model
 from nextn.runtime.contract.errors import ArtifactError, ExecutionError
 from nextn.runtime.contract.manifest import parse_manifest
-from nextn.runtime.model import Model
 from tests.fakes.cann.log import FakeCann
 from tests.npu.test_emit_air import SMALL, WORKER_ON_THE_FAKE
 from tests.npu.test_int8_weights import FUSED, write_checkpoint

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nextn.compile.npu.ge_program import GeProgram
-from nextn.graphs.driver import Request
+from nextn.compile.targets.air.ge_program import GeProgram
+from nextn.graphs.eager_session import Request
 from nextn.graphs.phases import graph_keys
 from nextn.runtime.contract.blocks import Control, Result
 from tests.npu.sessions import Converted, largest_difference, outcome

@@ -15,14 +15,14 @@ import torch
 import torch_npu
 
 import nextn
+from nextn.runtime.bindings.model import Model
+from nextn.runtime.bindings.session import Session
 from nextn.runtime.contract.blocks import Control, Result
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.executors import captured_graphs
 from nextn.runtime.executors.capture.device import WARM_UPS, Device
 from nextn.runtime.executors.capture.programs import Program
 from nextn.runtime.executors.capture.session_graphs import SessionGraphs
-from nextn.runtime.model import Model
-from nextn.runtime.session import Session
 from tests.conftest import CompiledArtifacts
 from tests.fakes.cann.log import FakeCann, Record
 from tests.npu.scripted_device import TOKEN, ScriptedGraphs, injected

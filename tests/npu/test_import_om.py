@@ -17,14 +17,14 @@ from torchair._ge_concrete_graph.ge_ir_pb2 import ModelDef
 
 import nextn
 from nextn.compile.cli import main as nextn_compile
-from nextn.compile.npu import om_interface
-from nextn.compile.npu.build_om import build_om_script
+from nextn.compile.targets.air import om_interface
+from nextn.compile.targets.air.build_om import build_om_script
 from nextn.graphs.session_shape import SessionShape
+from nextn.runtime.bindings.model import Model
 from nextn.runtime.cli import main as nextn_run
 from nextn.runtime.contract.blocks import Control, Result
 from nextn.runtime.contract.errors import ArtifactError, ExitCode
 from nextn.runtime.contract.manifest import Manifest, parse_manifest
-from nextn.runtime.model import Model
 from nextn.weights import Checkpoint
 from tests.fakes.cann.log import FakeCann, ModelRun
 from tests.integration.conftest import Ask, eager_session, run_in

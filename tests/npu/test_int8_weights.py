@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextn.graphs.driver import GraphKey
+from nextn.graphs.eager_session import GraphKey
 from nextn.graphs.model import derived_constants
 from nextn.graphs.ops import int8_rows
 from nextn.graphs.phases import graph_keys

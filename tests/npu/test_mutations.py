@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextn.graphs.driver import GraphKey, Request
-from nextn.graphs.ops.select_entries import COUNTING_LIMIT
+from nextn.graphs.eager_session import GraphKey, Request
+from nextn.graphs.ops.topk_entries import COUNTING_LIMIT
 from nextn.graphs.session_shape import SessionShape
 from nextn.weights import Checkpoint
 from tests.npu.launches import Launch, record

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import nextn
-from nextn.compile.inputs import DEMO, checkpoint_folder
+from nextn.compile.build.inputs import DEMO, checkpoint_folder
 from nextn.graphs.session_shape import SessionShape
+from nextn.runtime.bindings.model import Model
 from nextn.runtime.contract.errors import ExecutionError
-from nextn.runtime.model import Model
 from nextn.weights import Checkpoint
 from tests.fakes.cann.log import FakeCann, Record
 from tests.integration.conftest import Ask, eager_session, run_in

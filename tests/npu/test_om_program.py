@@ -27,7 +27,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folders = [flag for folder in (sanitized.folder, fake) for flag in ("-L", folder, f"-Wl,-rpath,{folder}")]
     run_tool(
         *("g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", *sanitized.compile_flags),
-        *("-I", REPOSITORY / "runtime/native/include", Path(__file__).with_name("om_program.cpp")),
+        *("-I", REPOSITORY / "nextn/runtime/native/include", Path(__file__).with_name("om_program.cpp")),
         *("-o", output, *folders, "-lnextn", "-lascendcl"),
     )
     return output

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torchair._ge_concrete_graph.ge_ir_pb2 import GraphDef
 
-from nextn.compile.npu.ge_program import convert
-from nextn.compile.npu.in_place import order_in_place_writes
+from nextn.compile.targets.air.ge_program import convert
+from nextn.compile.targets.air.in_place import order_in_place_writes
 from nextn.runtime.contract.errors import ExecutionError
 
 

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 import torch
 
-from nextn.compile.npu.ge_program import to_ge
-from nextn.compile.trace import trace
-from nextn.graphs.driver import GraphKey, Request, Session, eager_graphs
+from nextn.compile.build.trace import trace
+from nextn.compile.targets.air.ge_program import to_ge
+from nextn.graphs.eager_session import GraphKey, Request, Session, eager_graphs
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.phases import slots_input
 from nextn.graphs.session_shape import SessionShape

@@ -145,7 +145,7 @@ def compressor(
             if position % ratio == ratio - 1:
                 pooled = _pool(state, table[b], position // ratio, ratio, overlap, width)
                 normed = pooled * torch.rsqrt(pooled.square().mean() + eps) * norm_weight.float()
-                turned = _rotate(normed, rope_cos[b, made].float(), rope_sin[b, made].float())
+                turned = _apply_rope(normed, rope_cos[b, made].float(), rope_sin[b, made].float())
                 compressed[b, made] = turned.to(x.dtype)
                 made += 1
     return compressed, state
@@ -168,7 +168,7 @@ def _pool(state: Tensor, table: Tensor, number: int, ratio: int, overlap: int, w
     return (kv * torch.softmax(score, dim=0)).sum(0)
 
 
-def _rotate(row: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _apply_rope(row: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """The last channels, in adjacent pairs."""
     still, turning = row[: -len(cos)], row[-len(cos) :]
     partner = torch.stack([-turning[1::2], turning[0::2]], dim=-1).flatten()

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tests.oracles.hugging_face import HuggingFaceTarget
 from tests.oracles.nextn_twin import NextnTwin
-from tests.oracles.token_draw import draw_with_margin
+from tests.oracles.token_sample import draw_with_margin
 
 
 @dataclass(frozen=True)

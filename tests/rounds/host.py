@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from nextn.graphs.driver import Request, Session
+from nextn.graphs.eager_session import Request, Session
 
 
 def prefill_chunks(session: Session, slot: int, request: Request) -> Iterator[int]:

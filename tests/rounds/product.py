@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nextn.graphs.config import ModelConfig
-from nextn.graphs.driver import GraphKey, Request, Session, eager_graphs
+from nextn.graphs.eager_session import GraphKey, Request, Session, eager_graphs
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from nextn.graphs.driver import GraphKey, exported_graphs
+from nextn.graphs.eager_session import GraphKey, exported_graphs
 from nextn.graphs.model import Model
 from nextn.graphs.phases import graph_keys
 from nextn.graphs.session_shape import SessionShape

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nextn.graphs.driver import Request
+from nextn.graphs.eager_session import Request
 from nextn.graphs.state import State
 from nextn.runtime.contract.blocks import Control
 from tests.rounds.product import Product

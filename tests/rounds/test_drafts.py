@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from nextn.graphs.driver import Request
+from nextn.graphs.eager_session import Request
 from nextn.runtime.contract.blocks import Control
 from tests.oracles import cache_free_rounds
 from tests.rounds.product import Product

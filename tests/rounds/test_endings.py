@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nextn.graphs.driver import Request, Session
+from nextn.graphs.eager_session import Request, Session
 from nextn.runtime.contract.blocks import MAX_EOS, Control, Result
 from nextn.runtime.contract.errors import RequestError
 from tests.rounds.readable_state import DRAFTING, assert_same_state, position_of, readable_state

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from nextn.graphs.driver import GraphKey, Request, Session, eager_graphs, exported_graphs
+from nextn.graphs.eager_session import GraphKey, Request, Session, eager_graphs, exported_graphs
 from nextn.graphs.model import Model
 from nextn.graphs.ops.native_forms import PLAIN_FORMS
 from nextn.graphs.ops.operator import COMPOSITES, short_name

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from nextn.graphs.driver import Request, Session
+from nextn.graphs.eager_session import Request, Session
 from nextn.graphs.phases import build_graph, graph_keys
 from nextn.graphs.state import State, state_table
 from tests.rounds.product import Product

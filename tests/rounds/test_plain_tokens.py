@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nextn.graphs.driver import Request
+from nextn.graphs.eager_session import Request
 from tests.oracles import cache_free_rounds
 from tests.oracles.synthetic import CASES
 from tests.rounds.product import Product

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from nextn.graphs.driver import Request, Session
+from nextn.graphs.eager_session import Request, Session
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State, state_table
 from tests.oracles.synthetic import CASES

@@ -11,7 +11,7 @@ import random
 import pytest
 import torch
 
-from nextn.graphs.driver import Session
+from nextn.graphs.eager_session import Session
 from nextn.runtime.contract.blocks import Result
 from tests.oracles.synthetic import CASES
 from tests.rounds.host import prefill_chunks

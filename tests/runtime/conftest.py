@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from nextn.runtime.bindings.library import LIBRARY_VARIABLE, load_library
 from nextn.runtime.cli import main
 from nextn.runtime.contract.version import VERSION
-from nextn.runtime.library import LIBRARY_VARIABLE, load_library
 from tests.runtime.artifacts import write_artifact
 
 REPOSITORY = Path(__file__).parents[2]
-HEADERS = REPOSITORY / "runtime" / "native" / "include"
+HEADERS = REPOSITORY / "nextn" / "runtime" / "native" / "include"
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from nextn.runtime import abi
+from nextn.runtime.bindings import abi
 from nextn.runtime.contract.blocks import MAX_STEPS
 from tests.runtime.conftest import HEADERS
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import nextn
-from nextn.runtime.completion import Completion
 from nextn.runtime.contract.errors import ArtifactError, ExecutionError, RequestError, UsageError
 from nextn.runtime.contract.version import VERSION
-from nextn.runtime.generation import Delta
+from nextn.runtime.engine.completion import Completion
+from nextn.runtime.engine.generation import Delta
 from tests.runtime.artifacts import EOS
 
 ArtifactMaker = Callable[..., Path]

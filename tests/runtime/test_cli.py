@@ -290,7 +290,7 @@ def test_a_failing_graph_exits_5_with_a_traceback_only_for_debug(
 def test_an_internal_error_is_one_line(
     artifact: ArtifactMaker, nextn_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nextn.runtime.command.load", lambda *args, **options: 1 / 0)
+    monkeypatch.setattr("nextn.runtime.cli.command.load", lambda *args, **options: 1 / 0)
     result = nextn_run(artifact(), "--prompt", "a")
     assert result.code == 5
     assert result.err.startswith("nextn-run: error: internal error: ZeroDivisionError")

@@ -13,14 +13,14 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import save
 
+from nextn.runtime.bindings.model import Model
 from nextn.runtime.contract import golden_format as form
 from nextn.runtime.contract.blocks import TEMPERATURE_ONE, Result
 from nextn.runtime.contract.errors import ArtifactError
 from nextn.runtime.contract.golden_format import GoldenRun, GoldenScript
 from nextn.runtime.contract.graph_spec import StateSpec
-from nextn.runtime.golden import Check, selftest
-from nextn.runtime.model import Model
-from nextn.runtime.state_rows import row_sums
+from nextn.runtime.selftest.golden_runs import Check, selftest
+from nextn.runtime.selftest.state_rows import row_sums
 from tests.runtime.artifacts import EOS, RING, replace_golden
 
 ArtifactMaker = Callable[..., Path]

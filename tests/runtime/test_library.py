@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 import nextn.runtime
-from nextn.runtime import abi
-from nextn.runtime.contract.errors import ArtifactError, ExecutionError, UsageError
-from nextn.runtime.library import (
+from nextn.runtime.bindings import abi
+from nextn.runtime.bindings.library import (
     LIBRARY_VARIABLE,
     find_library,
     find_torch_library,
@@ -21,6 +20,7 @@ from nextn.runtime.library import (
     load_library,
     status_error,
 )
+from nextn.runtime.contract.errors import ArtifactError, ExecutionError, UsageError
 
 
 @pytest.fixture

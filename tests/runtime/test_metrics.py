@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextn.runtime.metrics import Acceptance, Percentiles, RequestMetrics
-from nextn.runtime.session import SessionResult
+from nextn.runtime.bindings.session import SessionResult
+from nextn.runtime.engine.metrics import Acceptance, Percentiles, RequestMetrics
 
 
 @given(st.integers(1, 8), st.data())

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nextn.runtime.contract.errors import RequestError
-from nextn.runtime.requests import Request, RequestReader, parse_line
-from nextn.runtime.text import Tokenizer
+from nextn.runtime.engine.requests import Request, RequestReader, parse_line
+from nextn.runtime.engine.text import Tokenizer
 from tests.runtime.artifacts import byte_level_tokenizer
 
 VOCAB_SIZE = 258
@@ -172,7 +172,7 @@ def test_an_unknown_default_is_refused() -> None:
 
 def test_the_demos_prompts_are_a_requests_file() -> None:
     """Its acceptance figures hold for prompts of the start token and 255 bytes."""
-    folder = Path(__file__).parents[2] / "weights" / "demo"
+    folder = Path(__file__).parents[2] / "nextn" / "weights" / "demo"
     reader = RequestReader(vocab_size=260, max_seq_len=2048, tokenizer=Tokenizer(folder / "tokenizer.json"))
     lines = (folder / "prompts.jsonl").read_bytes().splitlines()
     requests = [reader.read(parse_line(line), default_id=0) for line in lines]

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextn.runtime.ascend import UNKNOWN, ascend_facts
+from nextn.runtime.bindings.executor import Executor
+from nextn.runtime.bindings.model import Model
+from nextn.runtime.bindings.session import Session
 from nextn.runtime.contract.errors import ExecutionError, ExitCode
-from nextn.runtime.executor import Executor
-from nextn.runtime.golden_state import compare_rows
-from nextn.runtime.model import Model
-from nextn.runtime.selftest import run_selftest
-from nextn.runtime.selftest_times import SelftestTimes
-from nextn.runtime.session import Session
+from nextn.runtime.selftest.ascend import UNKNOWN, ascend_facts
+from nextn.runtime.selftest.command import run_selftest
+from nextn.runtime.selftest.golden_state import compare_rows
+from nextn.runtime.selftest.times import SelftestTimes
 from tests.runtime.test_golden import change_state, golden  # noqa: F401
 
 
@@ -102,7 +102,7 @@ def test_times_of_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     inner = Counting()
     ticks = iter([1e-3, 2e-3, 5e-3, 9e-3, 10e-3, 12e-3])
     monkeypatch.setattr("nextn.runtime.executors.make", lambda model: inner)
-    monkeypatch.setattr("nextn.runtime.selftest_times.time.perf_counter", lambda: next(ticks))
+    monkeypatch.setattr("nextn.runtime.selftest.times.time.perf_counter", lambda: next(ticks))
     times = SelftestTimes()
     executor: Executor | None = times.executor(None)  # type: ignore[arg-type]
     assert executor is not None

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from nextn.runtime.bindings.model import Model
+from nextn.runtime.bindings.session import RoundTimes
 from nextn.runtime.contract.errors import ArtifactError, ExecutionError, RequestError, UsageError
-from nextn.runtime.interruptible import run_interruptibly
-from nextn.runtime.model import Model
-from nextn.runtime.session import RoundTimes
+from nextn.runtime.engine.interruptible import run_interruptibly
 from tests.runtime.artifacts import EOS
 
 ArtifactMaker = Callable[..., Path]

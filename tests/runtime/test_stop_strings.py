@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nextn.runtime.request_text import RequestText
-from nextn.runtime.requests import Request
-from nextn.runtime.stop_strings import StopStrings
-from nextn.runtime.text import ByteDetokenizer, TokenBytes
+from nextn.runtime.engine.request_text import RequestText
+from nextn.runtime.engine.requests import Request
+from nextn.runtime.engine.stop_strings import StopStrings
+from nextn.runtime.engine.text import ByteDetokenizer, TokenBytes
 from tests.runtime.artifacts import EOS, byte_level_tokenizer
 
 TOKEN_BYTES = TokenBytes(byte_level_tokenizer(), byte_level=True)

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as RawTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 
 from nextn.runtime.contract.errors import ArtifactError, RequestError
-from nextn.runtime.text import (
+from nextn.runtime.engine.text import (
     REPLACEMENT,
     ByteDetokenizer,
     Detokenizer,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from nextn.graphs.driver import Request, Session, eager_graphs
+from nextn.graphs.eager_session import Request, Session, eager_graphs
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from nextn.compile.functional import FunctionalGraph
-from nextn.compile.onnx.onnx_program import OnnxForm, to_onnx
+from nextn.compile.build.functional import FunctionalGraph
+from nextn.compile.targets.onnx.onnx_program import OnnxForm, to_onnx
 from nextn.graphs.config import parse_model_config
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.graph_spec import GraphSpec, TensorSpec

@@ -10,9 +10,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from nextn.compile.lowering import NEWEST_OPSET, ONNX
-from nextn.compile.onnx.write_onnx import check
-from nextn.graphs.driver import GraphKey, Request, Session
+from nextn.compile.targets.lowering import NEWEST_OPSET, ONNX
+from nextn.compile.targets.onnx.write_onnx import check
+from nextn.graphs.eager_session import GraphKey, Request, Session
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import input_table, state_table
 from nextn.runtime.contract.errors import ExecutionError
@@ -167,7 +167,7 @@ def test_a_person_can_read_it(exported: Exported) -> None:
         made = [node for node in model.graph.node if node.output[0] in shown]
         assert len(made) > 0.9 * len(model.graph.node), "viewers show shapes"
     scopes = {name.rpartition("/")[0] for name in names}
-    assert {"layers.0.attn", "layers.0.attn.indexer.compressor", "mtp.0.ffn", "draw_token"} <= scopes
+    assert {"layers.0.attn", "layers.0.attn.indexer.compressor", "mtp.0.ffn", "sample_token"} <= scopes
 
 
 def test_shape_inference_is_compared_with_what_is_declared(exported: Exported, tmp_path) -> None:

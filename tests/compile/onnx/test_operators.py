@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextn.compile.onnx.operator_table import CONVERTERS
+from nextn.compile.targets.onnx.operator_table import CONVERTERS
 from nextn.runtime.contract.errors import ExecutionError
 from tests.compile.onnx.run import computed, functional_of, model_of, operators
 

@@ -6,12 +6,12 @@ import onnx
 import pytest
 import torch
 
-from nextn.compile.functional import FunctionalGraph, functionalize
-from nextn.compile.lowering import DEFAULT_OPSET, NEWEST_OPSET
-from nextn.compile.onnx.onnx_program import OnnxForm, to_onnx
-from nextn.compile.placeholders import unwritten_model
-from nextn.compile.trace import TracedGraph, trace
-from nextn.graphs.driver import Request, Session
+from nextn.compile.build.functional import FunctionalGraph, functionalize
+from nextn.compile.build.placeholders import unwritten_model
+from nextn.compile.build.trace import TracedGraph, trace
+from nextn.compile.targets.lowering import DEFAULT_OPSET, NEWEST_OPSET
+from nextn.compile.targets.onnx.onnx_program import OnnxForm, to_onnx
+from nextn.graphs.eager_session import Request, Session
 from nextn.graphs.state import State
 from tests.compile.onnx.run import open_model
 from tests.onnx_sessions import Exported, differences, launcher

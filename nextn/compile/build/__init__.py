@@ -1,0 +1,1 @@
+"""Builds an artifact: plan, trace, golden runs, workers, publication."""

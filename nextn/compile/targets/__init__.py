@@ -1,0 +1,1 @@
+"""Where graphs are lowered to: one room for each graph format."""

@@ -1,0 +1,1 @@
+"""AOTInductor shared objects for the CPU."""

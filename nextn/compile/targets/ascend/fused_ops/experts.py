@@ -1,0 +1,143 @@
+"""Routed experts as rows sorted by expert: `npu_moe_init_routing_v2`, two `npu_grouped_matmul`s, and
+`npu_moe_finalize_routing`, which weighs the rows of a token and adds them, in float32.
+
+The plain form weighs rows before the second product; in bfloat16 that rounds differently. Int8 products come
+out as int32 and are scaled here: the operator's own scaling wants scales in bfloat16 for a bfloat16 result.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nextn.compile.targets.ascend.fused_ops.fused_op import FLOATS, Form, first_fault
+from nextn.graphs.ops.cast import cast, fp32
+from nextn.graphs.ops.clamped_swiglu import clamped_swiglu
+
+_MOST_EXPERTS = 1024
+_LONGEST_AXIS = 65536
+_ROWS_AS_THEY_LIE = 2
+"""The `drop_pad_mode` of `npu_moe_finalize_routing` for places as `npu_moe_init_routing_v2` writes them."""
+
+
+def _why_not(
+    x: Tensor, index: Tensor, route: Tensor, gate_up: Tensor, down: Tensor, limit: float
+) -> str | None:
+    return _fault(gate_up, down) or first_fault(
+        (gate_up.dtype == down.dtype and down.dtype in (torch.float32, torch.bfloat16), FLOATS)
+    )
+
+
+def _fault(gate_up: Tensor, down: Tensor) -> str | None:
+    return first_fault(
+        (1 < gate_up.shape[0] <= _MOST_EXPERTS, f"2 to {_MOST_EXPERTS} experts"),
+        (max(*gate_up.shape[1:], *down.shape[1:]) < _LONGEST_AXIS, f"axes below {_LONGEST_AXIS}"),
+    )
+
+
+def _routed_experts(
+    x: Tensor, index: Tensor, route: Tensor, gate_up: Tensor, down: Tensor, limit: float
+) -> Tensor:
+    rows, places, counts, _ = _sorted_by_expert(cast(x, gate_up.dtype), index, gate_up.shape[0])
+    hidden = clamped_swiglu(_product(rows, gate_up, counts), limit)  # [T * K, I]
+    return _of_tokens(_product(cast(hidden, down.dtype), down, counts), places, route)
+
+
+def _why_not_int8(
+    x: Tensor,
+    index: Tensor,
+    route: Tensor,
+    gate_up: Tensor,
+    gate_up_scales: Tensor | None,
+    down: Tensor,
+    down_scales: Tensor | None,
+    limit: float,
+    dtype: torch.dtype,
+) -> str | None:
+    return _fault(gate_up, down) or first_fault(
+        (gate_up_scales is not None and down_scales is not None, "both weights as int8 rows"),
+        (dtype == torch.bfloat16, "bfloat16, which npu_dynamic_quant takes"),
+    )
+
+
+def _routed_int8_experts(
+    x: Tensor,
+    index: Tensor,
+    route: Tensor,
+    gate_up: Tensor,
+    gate_up_scales: Tensor,
+    down: Tensor,
+    down_scales: Tensor,
+    limit: float,
+    dtype: torch.dtype,
+) -> Tensor:
+    experts = gate_up.shape[0]
+    codes, steps = torch.ops.npu.npu_dynamic_quant(cast(x, dtype))
+    rows, places, counts, row_steps = _sorted_by_expert(codes, index, experts, steps)
+    owner = _experts_of_rows(counts, rows.shape[0])
+    first = _scaled(_product(rows, gate_up, counts, torch.int32), gate_up_scales, owner, row_steps, dtype)
+    codes, row_steps = torch.ops.npu.npu_dynamic_quant(cast(clamped_swiglu(first, limit), dtype))
+    second = _scaled(_product(codes, down, counts, torch.int32), down_scales, owner, row_steps, dtype)
+    return _of_tokens(second, places, route)
+
+
+def _sorted_by_expert(
+    x: Tensor, index: Tensor, experts: int, steps: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rows `[T * K, H]`, where each pair's row went `[T * K]`, rows of each expert `[E]`, and rows' steps."""
+    rows, places, counts, row_steps = torch.ops.npu.npu_moe_init_routing_v2(
+        x,
+        index.to(torch.int32),
+        scale=steps,
+        active_num=index.numel(),
+        expert_num=experts,
+        expert_tokens_num_type=1,
+        expert_tokens_num_flag=True,
+        active_expert_range=[0, experts],
+    )
+    return rows, places, counts, row_steps
+
+
+def _product(rows: Tensor, weight: Tensor, counts: Tensor, out: torch.dtype | None = None) -> Tensor:
+    """Each row times the transpose of its expert's `weight [E, out, in]`."""
+    kind = {} if out is None else {"output_dtype": _number(out)}
+    (y,) = torch.ops.npu.npu_grouped_matmul(
+        [rows],
+        [weight.transpose(1, 2)],
+        group_list=counts,
+        split_item=3,
+        group_type=0,
+        group_list_type=1,
+        **kind,
+    )
+    return y
+
+
+def _number(dtype: torch.dtype) -> int:
+    """How torch_npu's schemas name a dtype: torch's own `ScalarType`."""
+    return {torch.int32: 3, torch.bfloat16: 15}[dtype]
+
+
+def _experts_of_rows(counts: Tensor, rows: int) -> Tensor:
+    """The expert of each sorted row, int64 `[rows]`: how many experts end before it."""
+    ends = torch.cumsum(counts, 0)
+    return (torch.arange(rows)[:, None] >= ends).to(torch.int64).sum(1)
+
+
+def _scaled(total: Tensor, scales: Tensor, owner: Tensor, steps: Tensor, dtype: torch.dtype) -> Tensor:
+    """`total` int32 `[rows, out]` as values, by scales fp32 `[E, out, 1]` and the rows' steps."""
+    return cast(fp32(total) * scales.flatten(1)[owner] * steps[:, None], dtype)
+
+
+def _of_tokens(y: Tensor, places: Tensor, route: Tensor) -> Tensor:
+    """Weighted sum of the rows of each token, fp32 `[T, H]`."""
+    total: Tensor = torch.ops.npu.npu_moe_finalize_routing(
+        fp32(y), None, None, None, route, places, None, _ROWS_AS_THEY_LIE, route.shape[1]
+    )
+    return total
+
+
+FORMS = (
+    Form("npu_grouped_matmul", "routed_experts", _why_not, _routed_experts),
+    Form("npu_grouped_matmul", "routed_int8_experts", _why_not_int8, _routed_int8_experts),
+)

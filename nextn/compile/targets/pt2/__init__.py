@@ -1,0 +1,1 @@
+"""Exported programs (`.pt2`), captured on a device at run time."""

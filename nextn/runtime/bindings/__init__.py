@@ -1,0 +1,1 @@
+"""Python over the C interface of libnextn."""

@@ -1,0 +1,1 @@
+"""Requests in, completions out: text, stops and metrics around a session."""

@@ -1,0 +1,1 @@
+"""Replays golden runs on the artifact's device and reports."""

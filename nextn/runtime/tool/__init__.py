@@ -1,0 +1,1 @@
+"""What both command-line tools share around their commands."""
