@@ -26,7 +26,7 @@ SAMPLES = ["plain", "日本語と漢字", f"a {FAMILY} b", "Ünïcödé \u0301",
 
 
 RAW = byte_level_tokenizer()
-TOKEN_BYTES = TokenBytes(RAW, byte_level=True)
+TOKEN_BYTES = TokenBytes(RAW)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,6 @@ def test_byte_fallback_vocabularies_join_bytes(tmp_path: Path) -> None:
     raw.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
     raw.save(str(tmp_path / "tokenizer.json"))
     detokenizer = Tokenizer(tmp_path / "tokenizer.json").detokenizer()
-    assert isinstance(detokenizer, ByteDetokenizer)
     tokens = [0, *(2 + byte for byte in "漢".encode()), 1, 2 + 0xFF]
     assert "".join(deltas(detokenizer, tokens)) == f"a漢é{REPLACEMENT}"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +16,8 @@ from nextn.runtime.contract.errors import ArtifactError, RequestError
 TOKENIZER_FILE = "tokenizer.json"
 
 REPLACEMENT = "\ufffd"
+
+_BYTE_PIECE = re.compile("<0x[0-9a-fA-F]{2}>")
 
 
 class Detokenizer(Protocol):
@@ -39,7 +43,11 @@ class Tokenizer:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
         except Exception as error:  # the library raises bare Exception for every fault
             raise ArtifactError("not a tokenizer", file=file, found=error) from error
-        self._token_bytes = _token_bytes_of(self._tokenizer)
+        _forget_training_settings(self._tokenizer)
+        stored = json.loads(self._tokenizer.to_str())
+        steps = _decoder_steps(stored.get("decoder"))
+        self._token_bytes = TokenBytes(self._tokenizer) if _joins_bytes(steps) else None
+        self._byte_fallback = "ByteFallback" in steps
 
     def encode(self, text: str, field: str = "prompt") -> tuple[int, ...]:
         """Token ids, with the special tokens that the tokenizer's own post-processor adds.
@@ -54,18 +62,20 @@ class Tokenizer:
     def detokenizer(self) -> Detokenizer:
         if self._token_bytes is not None:
             return ByteDetokenizer(self._token_bytes)
-        return WindowDetokenizer(self._tokenizer)
+        return WindowDetokenizer(self._tokenizer, byte_fallback=self._byte_fallback)
 
 
 class TokenBytes:
-    """The bytes behind each token of a byte-level or byte-fallback vocabulary; b"" for special tokens."""
+    """The bytes behind each token of a byte-level vocabulary; b"" for special tokens.
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, *, byte_level: bool) -> None:
+    An added token is text: the library reads its letters as bytes of the alphabet, where that has them, so
+    that "café" would come out as an incomplete character (https://github.com/huggingface/tokenizers/issues/1392).
+    """
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._alphabet = _byte_level_alphabet() if byte_level else {}
-        self._fallback = {} if byte_level else {f"<0x{byte:02X}>": bytes([byte]) for byte in range(256)}
-        added = tokenizer.get_added_tokens_decoder()
-        self._special = {token for token, entry in added.items() if entry.special}
+        self._alphabet = _byte_level_alphabet()
+        self._added = tokenizer.get_added_tokens_decoder()
         self._cache: dict[int, bytes] = {}
 
     def __getitem__(self, token: int) -> bytes:
@@ -76,11 +86,10 @@ class TokenBytes:
 
     def _bytes(self, token: int) -> bytes:
         piece = self._tokenizer.id_to_token(token)
-        if piece is None or token in self._special:
+        added = self._added.get(token)
+        if piece is None or (added is not None and added.special):
             return b""
-        if piece in self._fallback:
-            return self._fallback[piece]
-        if all(character in self._alphabet for character in piece):
+        if added is None and all(character in self._alphabet for character in piece):
             return bytes(self._alphabet[character] for character in piece)
         return piece.encode()
 
@@ -102,17 +111,27 @@ class ByteDetokenizer:
 class WindowDetokenizer:
     """For any other decoder: decodes the tokens since the last certain text together with those before it.
 
-    The earlier tokens are the context that decoders with word-boundary rules need.
+    The earlier tokens are the context that decoders with word-boundary rules need. A run of `<0xNN>` tokens
+    is held back until it ends: the library writes one U+FFFD for each of its bytes if the run as a whole is
+    not valid UTF-8. Special tokens have no text and end no run.
     """
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+    def __init__(self, tokenizer: tokenizers.Tokenizer, *, byte_fallback: bool) -> None:
         self._tokenizer = tokenizer
+        self._byte_fallback = byte_fallback
+        added = tokenizer.get_added_tokens_decoder()
+        self._special = {token for token, entry in added.items() if entry.special}
         self._window: list[int] = []
         self._context = 0
         self._context_text = ""
 
     def push(self, token: int) -> str:
+        piece = self._tokenizer.id_to_token(token)
+        if piece is None or token in self._special:
+            return ""
         self._window.append(token)
+        if self._byte_fallback and _BYTE_PIECE.fullmatch(piece):
+            return ""
         text = self._decode()
         if text.endswith(REPLACEMENT):
             return ""
@@ -133,15 +152,29 @@ class WindowDetokenizer:
         return self._tokenizer.decode(self._window, skip_special_tokens=True)
 
 
-def _token_bytes_of(tokenizer: tokenizers.Tokenizer) -> TokenBytes | None:
-    """None if the decoder does more than join bytes."""
-    decoder: dict[str, Any] = json.loads(tokenizer.to_str()).get("decoder") or {}
-    if decoder.get("type") == "ByteLevel":
-        return TokenBytes(tokenizer, byte_level=True)
-    steps = [step.get("type") for step in decoder.get("decoders", [decoder])]
-    if steps and set(steps) <= {"ByteFallback", "Fuse"}:
-        return TokenBytes(tokenizer, byte_level=False)
-    return None
+def _forget_training_settings(tokenizer: tokenizers.Tokenizer) -> None:
+    """A file stores what its last user had set: truncation and padding of batches, dropout of merges.
+
+    A prompt is encoded whole and always to the same ids, as Hugging Face does for the first two.
+    """
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if getattr(tokenizer.model, "dropout", None) is not None:
+        tokenizer.model.dropout = None
+
+
+def _decoder_steps(decoder: dict[str, Any] | None) -> list[str]:
+    """The types of a stored decoder's steps, in order; none if the file has no decoder."""
+    if decoder is None:
+        return []
+    if decoder.get("type") == "Sequence":
+        return [step for part in decoder.get("decoders", []) for step in _decoder_steps(part)]
+    return [str(decoder.get("type"))]
+
+
+def _joins_bytes(steps: Sequence[str]) -> bool:
+    """Whether a decoder turns each token into bytes and does nothing but join them."""
+    return "ByteLevel" in steps and set(steps) <= {"ByteLevel", "Fuse"}
 
 
 def _byte_level_alphabet() -> dict[str, int]:
