@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nextn.graphs.config import read_json_object
 from nextn.runtime.contract.errors import CheckpointError
+from nextn.weights.checkpoint_files import files_of
 from nextn.weights.dequantise import Encoding
 
 DESCRIPTION_FILE = "quant_model_description.json"
@@ -106,7 +107,7 @@ def _refuse_rotation(file: Path, description: Mapping[str, object]) -> None:
 
 def _rotation_matrices(folder: Path) -> Path | None:
     """A file of them that came with the checkpoint: at its top or, as ModelSlim writes it, in `optional/`."""
-    files = sorted((*folder.glob("*.safetensors"), *folder.glob("optional/*.safetensors")))
+    files = sorted((*files_of(folder, "*.safetensors"), *files_of(folder, "optional/*.safetensors")))
     return next((file for file in files if _ROTATION in file.name.lower()), None)
 
 

@@ -9,12 +9,14 @@ from pathlib import Path, PurePosixPath
 
 from nextn.graphs.config import read_json_object
 from nextn.runtime.contract.errors import CheckpointError
-from nextn.weights.checkpoint_files import refuse_link_out
+from nextn.weights.checkpoint_files import files_of, refuse_link_out
 from nextn.weights.original_names import is_draft_name, is_original_name, original_name
 from nextn.weights.safetensors_header import TensorEntry, read_header
 
 SINGLE_FILE = "model.safetensors"
 INDEX_SUFFIX = ".safetensors.index.json"
+
+_COMPARED_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ def read_shards(folder: Path, wanted: Callable[[str], bool] | None = None) -> Sh
 
     Raises:
         CheckpointError: no safetensors file, an index that names an absent shard or tensor of the Target,
-            several files without an index, a tensor in two shards, a link that leaves the folder, or an
+            several files without an index, a tensor with two values in shards of which the index lists
+            neither, a link that leaves the folder, or an
             invalid header.
     """
     index = _find_index(folder)
@@ -109,11 +112,15 @@ class _ShardReader:
             self.tensors[name] = ShardTensor(file, entry)
 
     def read_listed(self, listed: Mapping[str, str]) -> None:
-        """The shards of an index; without those of the draft alone that cannot be read."""
+        """The shards of an index, which decides between copies.
+
+        A shard that cannot be read is left out if it holds nothing but tensors of the draft.
+        """
         by_shard: dict[str, list[str]] = {}
         for name, shard in listed.items():
             by_shard.setdefault(shard, []).append(name)
         unreadable = set()
+        others: list[tuple[Path, dict[str, TensorEntry]]] = []
         for shard in sorted(by_shard):
             file = self._folder / shard
             try:
@@ -122,13 +129,10 @@ class _ShardReader:
                 self._tolerate(error, by_shard[shard])
                 unreadable.add(shard)
                 continue
-            self.add(file, found)
-            stray = [name for name in found if listed.get(name) != shard]
-            if stray:
-                self._warnings.append(
-                    f"{file}: {len(stray)} tensors are not listed there by {self._origin.name}, "
-                    f"first {stray[0]}; loaded as this file's header says"
-                )
+            self.add(file, {name: entry for name, entry in found.items() if listed.get(name) == shard})
+            others.append((file, {name: entry for name, entry in found.items() if listed.get(name) != shard}))
+        for file, found in others:
+            self._add_stray(file, found, listed)
         for name, shard in listed.items():
             if name not in self.tensors and shard not in unreadable:
                 fault = CheckpointError(
@@ -139,6 +143,28 @@ class _ShardReader:
                     found="nothing",
                 )
                 self._tolerate(fault, [name])
+
+    def _add_stray(self, file: Path, found: Mapping[str, TensorEntry], listed: Mapping[str, str]) -> None:
+        """What a header holds and the index does not list there, unless it is a copy of what was read."""
+        stray = {}
+        for name, entry in found.items():
+            other = self.tensors.get(name)
+            if other is None:
+                stray[name] = entry
+            elif name not in listed and not _same_tensor(ShardTensor(file, entry), other):
+                raise CheckpointError(
+                    "tensor in two shards, with different values, and the index lists neither",
+                    file=file,
+                    key=name,
+                    expected="one shard",
+                    found=other.file.name,
+                )
+        self.add(file, stray)
+        if stray:
+            self._warnings.append(
+                f"{file}: {len(stray)} tensors are not listed there by {self._origin.name}, "
+                f"first {next(iter(stray))}; loaded as this file's header says"
+            )
 
     def _tolerate(self, error: CheckpointError, names: Iterable[str]) -> None:
         """Keeps the fault for whoever wants to draft; raises it if the Target is affected."""
@@ -153,7 +179,7 @@ class _ShardReader:
 
         Exporters write a draft to a file of its own and forget it in the index.
         """
-        files = [file for file in sorted(self._folder.glob("*.safetensors")) if file.name not in belonging]
+        files = [file for file in files_of(self._folder, "*.safetensors") if file.name not in belonging]
         taken = {original_name(name) for name in (*listed, *self.tensors)} if files else set()
         for file in files:
             left_out = f"{file}: not part of {self._origin.name}, so not read"
@@ -179,12 +205,28 @@ class _ShardReader:
                 self._unread_draft = f"{file.name}, which is not part of {self._origin.name}, was not read"
 
 
+def _same_tensor(one: ShardTensor, other: ShardTensor) -> bool:
+    """Whether two tensors have the same dtype, shape and bytes; reads both."""
+    if (one.entry.dtype, one.entry.shape) != (other.entry.dtype, other.entry.shape):
+        return False
+    with open(one.file, "rb") as first, open(other.file, "rb") as second:
+        first.seek(one.entry.offset)
+        second.seek(other.entry.offset)
+        left = one.entry.nbytes
+        while left > 0:
+            size = min(left, _COMPARED_BYTES)
+            if first.read(size) != second.read(size):
+                return False
+            left -= size
+    return True
+
+
 def _find_index(folder: Path) -> Path | None:
     standard = folder / (SINGLE_FILE + ".index.json")
     # A link to nowhere is an index that was not downloaded, not the absence of one.
     if os.path.lexists(standard):
         return standard
-    candidates = sorted(folder.glob(f"*{INDEX_SUFFIX}"))
+    candidates = files_of(folder, f"*{INDEX_SUFFIX}")
     if len(candidates) > 1:
         names = ", ".join(file.name for file in candidates)
         raise CheckpointError("several index files", file=folder, expected=standard.name, found=names)
@@ -193,7 +235,7 @@ def _find_index(folder: Path) -> Path | None:
 
 def _find_single_file(folder: Path) -> Path:
     standard = folder / SINGLE_FILE
-    candidates = [standard] if standard.exists() else sorted(folder.glob("*.safetensors"))
+    candidates = [standard] if standard.exists() else files_of(folder, "*.safetensors")
     if len(candidates) == 1:
         return candidates[0]
     found = f"{len(candidates)} safetensors files" if candidates else "no safetensors file"
@@ -221,7 +263,8 @@ def _read_weight_map(index: Path) -> dict[str, str]:
                 expected="a .safetensors file in the folder",
                 found=shard_name,
             )
-    return weight_map
+    # `./a.safetensors` is the file a.safetensors.
+    return {name: PurePosixPath(shard).as_posix() for name, shard in weight_map.items()}
 
 
 def _is_shard_name(value: object) -> bool:

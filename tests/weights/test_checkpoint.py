@@ -215,13 +215,6 @@ def test_stale_index_naming_a_missing_tensor(tmp_path):
     assert error.file == str(folder / "one.safetensors")
 
 
-def test_tensor_in_two_shards(tmp_path):
-    target, draft = split_tensors()
-    draft["norm.weight"] = target["norm.weight"].clone()
-    error = refused(write_shards(tmp_path, tiny_config(), {"a.safetensors": target, "b.safetensors": draft}))
-    assert (error.message, error.key) == ("tensor in two shards", "norm.weight")
-
-
 def test_several_files_without_an_index(tmp_path):
     target, draft = split_tensors()
     folder = write_shards(tmp_path, tiny_config(), {"a.safetensors": target, "b.safetensors": draft})

@@ -29,7 +29,6 @@ def stored_bytes(checkpoint: Checkpoint, name: str) -> bytes:
     return b"".join(stored.read(1 << 20))
 
 
-@pytest.mark.xfail(strict=True)
 def test_the_index_decides_between_copies(tmp_path: Path) -> None:
     """https://github.com/JustVugg/colibri/issues/1479: an overlay replaces a tensor in a file of its own."""
     base = tiny_tensors()
@@ -40,7 +39,6 @@ def test_the_index_decides_between_copies(tmp_path: Path) -> None:
     assert checkpoint.warnings == ()
 
 
-@pytest.mark.xfail(strict=True)
 def test_equal_copies_that_the_index_omits_are_one_tensor(tmp_path: Path) -> None:
     base = tiny_tensors()
     copy = {"norm.weight": base["norm.weight"].clone(), "embed.weight": base.pop("embed.weight")}
@@ -78,13 +76,11 @@ def original(tmp_path: Path) -> Path:
     return write_folder(tmp_path / "original", tiny_config(), tiny_tensors())
 
 
-@pytest.mark.xfail(strict=True)
 def test_a_folder_inside_a_snapshot(tmp_path: Path, original: Path) -> None:
     """https://github.com/microsoft/onnxruntime/issues/27353: repositories keep variants in folders."""
     assert Checkpoint.open(hub(tmp_path / "hub", original, inside="bf16")).has_nextn
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.parametrize("linked", ["blobs", "repository", "hub"])
 def test_a_cache_on_another_disk(tmp_path: Path, original: Path, linked: str) -> None:
     """Users move what is large to another disk and leave a link in its place."""
@@ -97,7 +93,6 @@ def test_a_cache_on_another_disk(tmp_path: Path, original: Path, linked: str) ->
     assert Checkpoint.open(snapshot).has_nextn
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.parametrize("through", ["blobs", "snapshots"])
 @pytest.mark.parametrize("blobs_are_linked", [False, True])
 def test_a_folder_of_links_into_the_cache(
@@ -146,7 +141,6 @@ def test_a_blob_that_is_a_link_out_of_the_cache(tmp_path: Path, original: Path) 
 APPLE_DOUBLE = bytes.fromhex("00051607 00020000") + b"Mac OS X        "
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.parametrize("weights", ["model.safetensors", "weights.safetensors"])
 @pytest.mark.parametrize("content", ["resource fork", "tensors"])
 def test_hidden_files_are_no_part_of_a_checkpoint(tmp_path: Path, weights: str, content: str) -> None:
@@ -164,7 +158,6 @@ def test_hidden_files_are_no_part_of_a_checkpoint(tmp_path: Path, weights: str, 
     assert not any("._" in warning for warning in checkpoint.warnings)
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.parametrize("spelling", ["./{}", "././{}", ".//{}"])
 def test_a_name_of_an_index_in_another_spelling(tmp_path: Path, spelling: str) -> None:
     """`./model-1.safetensors` is the file model-1.safetensors."""
