@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Sequence
 
@@ -36,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_prompts(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("prompts (one of)")
-    group.add_argument("--prompt", metavar="TEXT")
+    group.add_argument("--prompt", type=_typed_text, metavar="TEXT")
     group.add_argument("--prompt-file", metavar="F", help="a UTF-8 text file, used as it is")
     group.add_argument("--token-ids", metavar="1,2,3")
     group.add_argument("--requests", metavar="F|-", help="one JSON request per line; - reads stdin")
@@ -47,7 +48,9 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-new-tokens", type=int, default=DEFAULTS["max_new_tokens"], metavar="N")
     group.add_argument("--temperature", type=float, default=DEFAULTS["temperature"], help="0 is greedy")
     group.add_argument("--seed", type=int, default=DEFAULTS["seed"], metavar="N")
-    group.add_argument("--stop", action="append", default=[], metavar="TEXT", help="may be repeated")
+    group.add_argument(
+        "--stop", type=_typed_text, action="append", default=[], metavar="TEXT", help="may be repeated"
+    )
     group.add_argument("--ignore-eos", action="store_true", help="treat EOS as an ordinary token")
     for flag, kind in (("--top-k", int), ("--top-p", float), ("--min-p", float), ("--logprobs", int)):
         default = DEFAULTS[flag[2:].replace("-", "_")]
@@ -86,3 +89,14 @@ def _attach_negative_values(argv: Sequence[str]) -> list[str]:
         else:
             attached.append(argument)
     return attached
+
+
+def _typed_text(argument: str) -> str:
+    """An argument as UTF-8, which terminals send also where the locale claims ASCII (`LC_ALL=C`).
+
+    What is not UTF-8 stays as the locale reads it; a prompt with lone surrogates is refused later.
+    """
+    try:
+        return os.fsencode(argument).decode("utf-8")
+    except UnicodeError:
+        return argument
