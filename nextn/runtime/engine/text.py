@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,6 +48,8 @@ class Tokenizer:
         steps = _decoder_steps(stored.get("decoder"))
         self._token_bytes = TokenBytes(self._tokenizer) if _joins_bytes(steps) else None
         self._byte_fallback = "ByteFallback" in steps
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._special = frozenset(token for token, entry in added.items() if entry.special)
 
     def encode(self, text: str, field: str = "prompt") -> tuple[int, ...]:
         """Token ids, with the special tokens that the tokenizer's own post-processor adds.
@@ -62,7 +64,7 @@ class Tokenizer:
     def detokenizer(self) -> Detokenizer:
         if self._token_bytes is not None:
             return ByteDetokenizer(self._token_bytes)
-        return WindowDetokenizer(self._tokenizer, byte_fallback=self._byte_fallback)
+        return WindowDetokenizer(self._tokenizer, self._special, byte_fallback=self._byte_fallback)
 
 
 class TokenBytes:
@@ -116,11 +118,10 @@ class WindowDetokenizer:
     not valid UTF-8. Special tokens have no text and end no run.
     """
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, *, byte_fallback: bool) -> None:
+    def __init__(self, tokenizer: tokenizers.Tokenizer, special: Set[int], *, byte_fallback: bool) -> None:
         self._tokenizer = tokenizer
+        self._special = special
         self._byte_fallback = byte_fallback
-        added = tokenizer.get_added_tokens_decoder()
-        self._special = {token for token, entry in added.items() if entry.special}
         self._window: list[int] = []
         self._context = 0
         self._context_text = ""
