@@ -23,7 +23,8 @@ from nextn.weights.original_names import is_draft_name
 from nextn.weights.packed import PackedWeight, iterate_packed_weights, nextn_weights
 from nextn.weights.quantisation_metadata import DESCRIPTION_FILE, QuantisationMetadata
 from nextn.weights.shards import Shards, read_shards
-from nextn.weights.stored_tensors import StoredTensor, by_original_name
+from nextn.weights.shared_copies import SharedCopies
+from nextn.weights.stored_tensors import StoredTensor, by_original_name, copies_of_shared
 
 _HASH_PIECE_BYTES = 4 * 1024 * 1024
 
@@ -41,6 +42,7 @@ class Checkpoint:
     tensors: Mapping[str, EncodedTensor]
     """By original name (spec section 2.1)."""
     warnings: tuple[str, ...]
+    shared_copies: SharedCopies
     described_but_absent: tuple[str, ...] = ()
     """Tensors that the description of an export names and the checkpoint lacks."""
 
@@ -100,6 +102,11 @@ class Checkpoint:
             draft=draft,
             tensors=encoded | draft_encoded,
             warnings=tuple(dict.fromkeys(warnings)),
+            shared_copies=SharedCopies(
+                copies_of_shared(draft_source.shards.tensors),
+                draft_source.metadata,
+                draft_source.shards.origin,
+            ),
             # What a damaged shard would hold is another matter.
             described_but_absent=()
             if source.shards.draft_fault

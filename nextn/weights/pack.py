@@ -29,7 +29,7 @@ from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.dequantise import Encoding
 from nextn.weights.pack_items import PackItem, pack_items
 from nextn.weights.pack_journal import Entry, PackJournal
-from nextn.weights.packed import PackedWeight
+from nextn.weights.packed import NEXTN_PREFIX, PackedWeight
 from nextn.weights.safetensors_header import TensorEntry, read_header
 
 Progress = Callable[[str, int, int], None]
@@ -84,9 +84,12 @@ def pack_weights(
         (file, tensor and SHA-256 of its bytes, for each part), offset and nbytes in the file, sha256.
 
     Raises:
-        CheckpointError: a source cannot be read or holds an impossible value.
+        CheckpointError: a source cannot be read or holds an impossible value, or the draft repeats a tensor
+            of the Target with other values.
         ExecutionError: the disk is too small or full, or another write fault.
     """
+    if any(weight.name.startswith(NEXTN_PREFIX) for weight in packed):
+        checkpoint.shared_copies.refuse_others(checkpoint.config, checkpoint.tensors)
     items = {item.planned.name: item for item in pack_items(checkpoint, packed, dtype, extra, keep)}
     plan = plan_file(item.planned for item in items.values())
     _check_space(out_path, plan)

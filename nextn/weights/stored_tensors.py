@@ -13,7 +13,7 @@ from nextn.weights.packed import NEXTN_PREFIX
 from nextn.weights.shards import ShardTensor
 
 # NextN shares embedding and LM head with the Target; some exporters repeat them (spec section 2.6).
-_SHARED_COPIES = (f"{NEXTN_PREFIX}emb.", f"{NEXTN_PREFIX}head.")
+_SHARED_COPIES = {f"{NEXTN_PREFIX}emb.tok_emb.": "embed.", f"{NEXTN_PREFIX}head.": "head."}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,20 @@ def by_original_name(shard_tensors: Mapping[str, ShardTensor], experts: int) -> 
                 add(name, stored)
             continue
         name = original_name(disk_name)
-        if not name.startswith(_SHARED_COPIES):
+        if not name.startswith(tuple(_SHARED_COPIES)):
             add(name, _whole(disk_name, tensor))
     return tensors
+
+
+def copies_of_shared(shard_tensors: Mapping[str, ShardTensor]) -> dict[str, StoredTensor]:
+    """What a draft repeats of the Target, under the Target's names: `mtp.0.head.weight` as `head.weight`."""
+    copies = {}
+    for disk_name, tensor in shard_tensors.items():
+        name = original_name(disk_name)
+        for prefix, shared in _SHARED_COPIES.items():
+            if name.startswith(prefix):
+                copies[shared + name.removeprefix(prefix)] = _whole(disk_name, tensor)
+    return copies
 
 
 def _whole(disk_name: str, tensor: ShardTensor) -> StoredTensor:

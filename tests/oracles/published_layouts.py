@@ -112,8 +112,8 @@ def modelslim(weights: Tensors, more: str = "(?!)") -> tuple[Tensors, Tensors, d
 
     tensors, twin = _stored(weights, quantise)
     # Copies that another loader needs; the shared ones are to be used.
-    tensors["mtp.0.emb.tok_emb.weight"] = torch.zeros_like(tensors["embed.weight"])
-    tensors["mtp.0.head.weight"] = torch.zeros_like(tensors["head.weight"])
+    tensors["mtp.0.emb.tok_emb.weight"] = tensors["embed.weight"].clone()
+    tensors["mtp.0.head.weight"] = tensors["head.weight"].clone()
     description: dict[str, Any] = {
         "model_quant_type": "W8A8_DYNAMIC",
         "version": "1.0.0",

@@ -12,7 +12,7 @@ from nextn.runtime.engine.stop_strings import StopStrings
 from nextn.runtime.engine.text import ByteDetokenizer, TokenBytes
 from tests.runtime.artifacts import EOS, byte_level_tokenizer
 
-TOKEN_BYTES = TokenBytes(byte_level_tokenizer(), byte_level=True)
+TOKEN_BYTES = TokenBytes(byte_level_tokenizer())
 
 SHORT_TEXT = st.text("ab", max_size=20)
 STOPS = st.lists(st.text("ab", min_size=1, max_size=4), max_size=3)

@@ -81,19 +81,6 @@ def test_original_layout_is_named(original):
     assert checkpoint.warnings == ()
 
 
-def test_copies_of_shared_tensors_are_ignored(original, tmp_path):
-    """Exports whose draft repeats the Target's embedding and head use the Target's.
-
-    https://github.com/vllm-project/vllm/issues/43455
-    """
-    tensors = tiny_tensors()
-    tensors["mtp.0.emb.tok_emb.weight"] = torch.zeros_like(tensors["embed.weight"])
-    tensors["mtp.0.head.weight"] = torch.zeros_like(tensors["head.weight"])
-    folder = write_folder(tmp_path / "copies", tiny_config(), tensors)
-    expected = packed_bytes(original, tmp_path / "a", with_nextn=True)
-    assert packed_bytes(folder, tmp_path / "b", with_nextn=True) == expected
-
-
 def test_copies_alone_are_no_draft(tmp_path):
     tensors = without_nextn(tiny_tensors())
     tensors["mtp.0.head.weight"] = tensors["head.weight"].clone()
