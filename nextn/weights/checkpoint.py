@@ -102,11 +102,7 @@ class Checkpoint:
             draft=draft,
             tensors=encoded | draft_encoded,
             warnings=tuple(dict.fromkeys(warnings)),
-            shared_copies=SharedCopies(
-                copies_of_shared(draft_source.shards.tensors),
-                draft_source.metadata,
-                draft_source.shards.origin,
-            ),
+            shared_copies=draft_source.copies_of_shared(),
             # What a damaged shard would hold is another matter.
             described_but_absent=()
             if source.shards.draft_fault
@@ -167,6 +163,10 @@ class _Source:
         """Those of the draft, or all others, by original name."""
         found = {name: item for name, item in self.shards.tensors.items() if is_draft_name(name) == draft}
         return by_original_name(found, config.n_routed_experts)
+
+    def copies_of_shared(self) -> SharedCopies:
+        """What the draft in this folder repeats of the Target."""
+        return SharedCopies(copies_of_shared(self.shards.tensors), self.metadata, self.shards.origin)
 
     def part(self, encoded: Mapping[str, EncodedTensor], draft: bool) -> LayoutPart:
         """What the layout of the draft, or of all else, is told from."""

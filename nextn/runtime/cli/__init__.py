@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from nextn.runtime.tool.run_tool import run_tool
@@ -20,7 +19,3 @@ def _run(arguments: list[str]) -> int:
     from nextn.runtime.cli.command import run_command
 
     return run_command(arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
