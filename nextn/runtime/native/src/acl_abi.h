@@ -50,7 +50,7 @@ struct aclDataBuffer;
     FUNCTION(int, aclmdlExecuteAsync,                                                                   \
              (uint32_t model, const aclmdlDataset *inputs, aclmdlDataset *outputs, void *stream))
 
-namespace nextn {
+namespace nextn::core {
 
 constexpr int acl_success = 0;
 constexpr int acl_repeat_initialize = 100002;
@@ -64,4 +64,4 @@ struct AclApi {
 #undef NEXTN_ACL_MEMBER
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

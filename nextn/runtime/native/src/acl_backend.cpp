@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 /** More than a launch ever needs, so that a run allocates nothing. */
@@ -176,4 +176,4 @@ Status AclBackend::read(const std::string &state) {
     return {};
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

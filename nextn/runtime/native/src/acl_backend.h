@@ -10,7 +10,7 @@
 #include "acl_memory.h"
 #include "backend.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /**
  * Replays `.om` graphs on an NPU. State and inputs stay in device memory; what the host writes is copied to
@@ -56,4 +56,4 @@ class AclBackend : public Backend {
     bool busy_ = false;             /**< whether the stream has something to wait for */
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

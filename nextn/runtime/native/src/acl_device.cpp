@@ -1,6 +1,6 @@
 #include "acl_device.h"
 
-namespace nextn {
+namespace nextn::core {
 
 Result<std::shared_ptr<const AclDevice>> AclDevice::open(const Manifest &manifest,
                                                          const SafetensorsFile &weights) {
@@ -51,4 +51,4 @@ Status AclDevice::upload(const Manifest &manifest, const SafetensorsFile &weight
     return {};
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -10,7 +10,7 @@
 #include "safetensors_file.h"
 #include "status.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /**
  * A model's share of an NPU: a context of its own, so that other users of ACL in the process are left alone,
@@ -39,4 +39,4 @@ class AclDevice {
     std::unordered_map<std::string, uint8_t *> weights_;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

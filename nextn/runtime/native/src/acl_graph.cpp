@@ -5,7 +5,7 @@
 
 #include "blocks.h"
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 /**
@@ -126,4 +126,4 @@ Status AclGraph::launch(void *stream) const {
     return acl_.check("aclmdlExecuteAsync", code).key(key_);
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

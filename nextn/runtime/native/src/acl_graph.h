@@ -9,7 +9,7 @@
 #include "backend.h"
 #include "status.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /** A place in device memory. */
 struct DeviceBuffer {
@@ -68,4 +68,4 @@ class AclGraph : public Graph {
     Dataset outputs_;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -6,7 +6,7 @@
 #include <memory>
 #include <mutex>
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 constexpr char library_name[] = "libascendcl.so";
@@ -70,4 +70,4 @@ Status AclLibrary::failure(const char *call, const std::string &reason) const {
     return runtime_error(concat(call, " failed")).found(text == nullptr ? reason : reason + ": " + text);
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

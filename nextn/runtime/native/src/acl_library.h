@@ -3,7 +3,7 @@
 #include "acl_abi.h"
 #include "status.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /** CANN's runtime in this process: its functions, initialised. */
 class AclLibrary : public AclApi {
@@ -26,4 +26,4 @@ class AclLibrary : public AclApi {
     Status failure(const char *call, const std::string &reason) const;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace nextn {
+namespace nextn::core {
 
 Result<AclArena> AclArena::create(const AclLibrary &acl, size_t bytes) {
     AclArena arena;
@@ -43,4 +43,4 @@ AclContextScope::AclContextScope(const AclLibrary &acl, void *context) : keeper_
     status_ = acl.check("aclrtSetCurrentContext", acl.aclrtSetCurrentContext(context));
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -6,7 +6,7 @@
 #include "acl_library.h"
 #include "status.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /** Something that ACL gave out, and the function of ACL that takes it back. */
 template <typename Value>
@@ -98,4 +98,4 @@ class AclContextScope {
     Status status_;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

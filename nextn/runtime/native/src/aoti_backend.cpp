@@ -4,7 +4,7 @@
 #include <exception>
 #include <utility>
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 /** Graphs are compiled for one thread, but kernels they call in libtorch would take every core there is. */
@@ -222,4 +222,4 @@ Status AotiBackend::replay(Graph *graph) {
     }
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

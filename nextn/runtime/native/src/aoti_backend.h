@@ -9,7 +9,7 @@
 #include "backend.h"
 #include "torch_abi.h"
 
-namespace nextn {
+namespace nextn::core {
 
 class AotiGraph;
 
@@ -38,4 +38,4 @@ class AotiBackend : public Backend {
     std::vector<std::unique_ptr<AotiGraph>> graphs_;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

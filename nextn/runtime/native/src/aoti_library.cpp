@@ -4,7 +4,7 @@
 
 #include <utility>
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 template <typename Function>
@@ -60,4 +60,4 @@ std::string AotiLibrary::last_error() const {
     return known ? text : "no text";
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

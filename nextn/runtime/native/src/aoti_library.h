@@ -5,7 +5,7 @@
 
 #include "status.h"
 
-namespace nextn {
+namespace nextn::core {
 
 struct AtenTensor;
 struct AotiContainer;
@@ -60,4 +60,4 @@ class AotiLibrary {
     AotiApi api_{};
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -10,7 +10,7 @@
 #include "status.h"
 #include "tensor.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /** Memory of every tensor a session's graphs may bind, by manifest name. */
 using TensorTable = std::unordered_map<std::string, BoundTensor>;
@@ -54,4 +54,4 @@ class Backend {
     virtual Status read(const std::string &state) = 0;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace nextn {
+namespace nextn::core {
 
 /** Columns of the control and result blocks; nextn/runtime/contract/blocks.py is the same table for Python.
  */
@@ -46,4 +46,4 @@ constexpr BlockField pos{"pos", 12, 1};
 constexpr BlockField fields[] = {out, out_count, accepted, finished, pos};
 }  // namespace result
 
-}  // namespace nextn
+}  // namespace nextn::core

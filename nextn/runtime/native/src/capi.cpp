@@ -8,18 +8,18 @@
 #include "session.h"
 
 struct nextn_model {
-    std::shared_ptr<const nextn::Model> shared;
+    std::shared_ptr<const nextn::core::Model> shared;
 };
 
 struct nextn_session {
-    std::unique_ptr<nextn::Session> session;
+    std::unique_ptr<nextn::core::Session> session;
     std::string last_error;
 };
 
 namespace {
 
-using nextn::Result;
-using nextn::Status;
+using nextn::core::Result;
+using nextn::core::Status;
 
 void write_error(const Status &status, char *error, size_t error_size) {
     if (error != nullptr && error_size > 0) std::snprintf(error, error_size, "%s", status.text().c_str());
@@ -31,11 +31,11 @@ Status without_exceptions(const Body &body) noexcept {
     try {
         return body();
     } catch (const std::bad_alloc &) {
-        return nextn::runtime_error("out of memory");
+        return nextn::core::runtime_error("out of memory");
     } catch (const std::exception &error) {
-        return nextn::runtime_error(error.what());
+        return nextn::core::runtime_error(error.what());
     } catch (...) {
-        return nextn::runtime_error("unknown exception");
+        return nextn::core::runtime_error("unknown exception");
     }
 }
 
@@ -59,7 +59,7 @@ template <typename Params>
 Status read_params(const char *name, const Params *given, Params *values) {
     if (given == nullptr) return {};
     if (given->struct_size < sizeof(size_t) || given->struct_size > sizeof(Params)) {
-        return nextn::usage_error(nextn::concat(name, ".struct_size is ", given->struct_size,
+        return nextn::core::usage_error(nextn::core::concat(name, ".struct_size is ", given->struct_size,
                                                 ", allowed: at most ", sizeof(Params),
                                                 "; start from the default function"));
     }
@@ -69,13 +69,13 @@ Status read_params(const char *name, const Params *given, Params *values) {
 
 Status open_model(const char *directory, const nextn_model_params *params, nextn_model **model) {
     if (directory == nullptr || model == nullptr)
-        return nextn::usage_error("directory and model must not be NULL");
+        return nextn::core::usage_error("directory and model must not be NULL");
     nextn_model_params values = nextn_model_default_params();
     NEXTN_RETURN_IF_ERROR(read_params("model_params", params, &values));
-    nextn::Model::Options options;
+    nextn::core::Model::Options options;
     if (values.torch_library != nullptr) options.torch_library = values.torch_library;
     options.verify_weights = values.verify_weights;
-    auto opened = nextn::Model::open(directory, options);
+    auto opened = nextn::core::Model::open(directory, options);
     NEXTN_RETURN_IF_ERROR(opened);
     *model = new nextn_model{std::move(*opened)};
     return {};
@@ -83,7 +83,7 @@ Status open_model(const char *directory, const nextn_model_params *params, nextn
 
 Status create_session(nextn_model *model, const nextn_session_params *params, nextn_session **session) {
     if (model == nullptr || session == nullptr)
-        return nextn::usage_error("model and session must not be NULL");
+        return nextn::core::usage_error("model and session must not be NULL");
     nextn_session_params values = nextn_session_default_params();
     NEXTN_RETURN_IF_ERROR(read_params("session_params", params, &values));
     nextn_executor executor{};
@@ -91,14 +91,14 @@ Status create_session(nextn_model *model, const nextn_session_params *params, ne
         NEXTN_RETURN_IF_ERROR(read_params("executor", values.executor, &executor));
         values.executor = &executor;
     }
-    auto created = nextn::Session::create(model->shared, values);
+    auto created = nextn::core::Session::create(model->shared, values);
     NEXTN_RETURN_IF_ERROR(created);
     *session = new nextn_session{std::move(*created), {}};
     return {};
 }
 
 Status submit(nextn_session *session, const nextn_request *request, uint64_t *id) {
-    if (request == nullptr) return nextn::usage_error("request must not be NULL");
+    if (request == nullptr) return nextn::core::usage_error("request must not be NULL");
     nextn_request values = nextn_request_default();
     NEXTN_RETURN_IF_ERROR(read_params("request", request, &values));
     const Result<uint64_t> submitted = session->session->submit(values);
@@ -107,7 +107,7 @@ Status submit(nextn_session *session, const nextn_request *request, uint64_t *id
     return {};
 }
 
-using Advance = Status (nextn::Session::*)(const nextn::Session::TokenSink &, bool *);
+using Advance = Status (nextn::core::Session::*)(const nextn::core::Session::TokenSink &, bool *);
 
 nextn_status advance(nextn_session *session, Advance part, nextn_token_callback callback, void *user,
                      bool *busy) {
@@ -149,7 +149,7 @@ void nextn_model_close(nextn_model *model) {
 nextn_model_info nextn_model_get_info(const nextn_model *model) {
     nextn_model_info info{};
     if (model == nullptr) return info;
-    const nextn::Manifest &manifest = model->shared->manifest();
+    const nextn::core::Manifest &manifest = model->shared->manifest();
     info.num_steps = static_cast<int32_t>(manifest.num_steps);
     info.slots = static_cast<int32_t>(manifest.slots);
     info.num_graphs = static_cast<int32_t>(manifest.graphs.size());
@@ -190,12 +190,12 @@ nextn_status nextn_session_run(nextn_session *session, nextn_token_callback call
 
 nextn_status nextn_session_run_until_finished(nextn_session *session, nextn_token_callback callback,
                                               void *user, bool *busy) {
-    return advance(session, &nextn::Session::run_until_finished, callback, user, busy);
+    return advance(session, &nextn::core::Session::run_until_finished, callback, user, busy);
 }
 
 nextn_status nextn_session_turn(nextn_session *session, nextn_token_callback callback, void *user,
                                 bool *busy) {
-    return advance(session, &nextn::Session::turn, callback, user, busy);
+    return advance(session, &nextn::core::Session::turn, callback, user, busy);
 }
 
 void nextn_session_interrupt(nextn_session *session) {
@@ -204,9 +204,9 @@ void nextn_session_interrupt(nextn_session *session) {
 
 nextn_status nextn_session_result(nextn_session *session, uint64_t id, nextn_result *result) {
     return report(session, [&]() -> Status {
-        const nextn::Request *request = session->session->find(id);
+        const nextn::core::Request *request = session->session->find(id);
         if (request == nullptr || result == nullptr) {
-            return nextn::usage_error(nextn::concat("no request has id ", id, ", or result is NULL"));
+            return nextn::core::usage_error(nextn::core::concat("no request has id ", id, ", or result is NULL"));
         }
         *result = request->view();
         return {};
@@ -236,7 +236,7 @@ size_t nextn_session_round_times(const nextn_session *session, nextn_round_times
 void *nextn_session_state(nextn_session *session, const char *name, size_t *num_bytes) {
     if (num_bytes != nullptr) *num_bytes = 0;
     if (session == nullptr || name == nullptr) return nullptr;
-    const nextn::BoundTensor *const buffer = session->session->state(name);
+    const nextn::core::BoundTensor *const buffer = session->session->state(name);
     if (buffer == nullptr) return nullptr;
     if (num_bytes != nullptr) *num_bytes = buffer->bytes();
     const nextn_status status = report(session, [&] { return session->session->read_state(name); });

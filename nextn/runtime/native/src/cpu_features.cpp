@@ -8,7 +8,7 @@
 #include <fstream>
 #endif
 
-namespace nextn {
+namespace nextn::core {
 
 #if defined(__x86_64__)
 namespace {
@@ -101,4 +101,4 @@ bool cpu_has(const std::string &feature) {
 
 #endif
 
-}  // namespace nextn
+}  // namespace nextn::core

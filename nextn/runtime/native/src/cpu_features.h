@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace nextn {
+namespace nextn::core {
 
 /**
  * Whether this processor and operating system run instructions of `feature`, a lower-case cpuid name such as
@@ -10,4 +10,4 @@ namespace nextn {
  */
 bool cpu_has(const std::string &feature);
 
-}  // namespace nextn
+}  // namespace nextn::core

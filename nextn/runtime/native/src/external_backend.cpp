@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 nextn_tensor_kind public_kind(TensorKind kind) {
@@ -67,4 +67,4 @@ Status ExternalBackend::read(const std::string &state) {
     return failed("read a state buffer", state);
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -7,7 +7,7 @@
 #include "backend.h"
 #include "nextn.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /** Has a host's executor run the graphs. */
 class ExternalBackend : public Backend {
@@ -34,4 +34,4 @@ class ExternalBackend : public Backend {
     std::vector<std::unique_ptr<NamedGraph>> graphs_;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

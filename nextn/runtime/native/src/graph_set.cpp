@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 const std::string result_block = "result";
@@ -140,4 +140,4 @@ Status GraphSet::launch_phases(const RoundGraphs &graphs, nextn_metrics *metrics
     return {};
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

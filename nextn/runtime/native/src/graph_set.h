@@ -9,7 +9,7 @@
 #include "session_memory.h"
 #include "status.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /** Which graphs make up a round. */
 enum class RoundMode { plain, fused, phases };
@@ -67,4 +67,4 @@ class GraphSet {
     std::vector<RoundGraphs> rounds_;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

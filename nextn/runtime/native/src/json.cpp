@@ -4,7 +4,7 @@
 
 #include "yyjson.h"
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 constexpr int max_depth = 64;
@@ -143,4 +143,4 @@ std::string JsonValue::describe() const {
     return concat(yyjson_get_num(value_));
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -12,7 +12,7 @@
 struct yyjson_doc;
 struct yyjson_val;
 
-namespace nextn {
+namespace nextn::core {
 
 /** Where reads of one document leave the first thing they found wrong. */
 struct JsonFaults {
@@ -69,4 +69,4 @@ class JsonDocument {
     std::unique_ptr<JsonFaults> faults_;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

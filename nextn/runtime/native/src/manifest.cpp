@@ -8,7 +8,7 @@
 #include "mapped_file.h"
 #include "sha256.h"
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 constexpr int64_t max_count = int64_t{1} << 48;
@@ -289,4 +289,4 @@ const GraphInfo *Manifest::find_graph(const std::string &name, int64_t batch) co
     return place == graphs.end() ? nullptr : &*place;
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

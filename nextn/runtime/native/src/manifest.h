@@ -7,7 +7,7 @@
 #include "status.h"
 #include "tensor.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /** The form of an artifact's graphs: AOTInductor libraries, exported programs, GE IR, what CANN's compiler
  * makes of it, ONNX. */
@@ -78,4 +78,4 @@ std::string slots_input(int64_t batch);
 /** Checks that the tables agree with each other and with the protocol this library was compiled for. */
 Status check_tables(const Manifest &manifest);
 
-}  // namespace nextn
+}  // namespace nextn::core

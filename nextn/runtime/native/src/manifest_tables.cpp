@@ -5,7 +5,7 @@
 #include "blocks.h"
 #include "manifest.h"
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 using Table = std::unordered_map<std::string, TensorInfo>;
@@ -142,4 +142,4 @@ Status check_tables(const Manifest &manifest) {
     return {};
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

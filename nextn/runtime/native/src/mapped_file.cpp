@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 Status open_error(const std::string &path, int error) {
@@ -64,4 +64,4 @@ MappedFile::~MappedFile() {
     if (data_ != nullptr) munmap(const_cast<uint8_t *>(data_), size_);
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -7,7 +7,7 @@
 
 #include "status.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /** A regular file mapped read-only; its pages are shared with every other process that maps it. */
 class MappedFile {
@@ -28,4 +28,4 @@ class MappedFile {
     size_t size_ = 0;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

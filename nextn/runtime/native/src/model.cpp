@@ -11,7 +11,7 @@
 #include "op_library.h"
 #include "sha256.h"
 
-namespace nextn {
+namespace nextn::core {
 
 Result<std::shared_ptr<const Model>> Model::open(const std::string &directory, const Options &options) {
     std::shared_ptr<Model> model(new Model);
@@ -144,4 +144,4 @@ int64_t Model::state_bytes() const {
     return bytes;
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

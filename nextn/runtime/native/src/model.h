@@ -11,7 +11,7 @@
 #include "status.h"
 #include "torch_abi.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /** An artifact proven sound and fit for this machine; read-only, shared by its sessions. */
 class Model {
@@ -53,4 +53,4 @@ class Model {
     mutable LazyDevice device_;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace nextn {
+namespace nextn::core {
 
 Status load_op_library() {
     Dl_info self;
@@ -17,4 +17,4 @@ Status load_op_library() {
     return runtime_error("cannot load the kernels of this library").file(path).found(dlerror());
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

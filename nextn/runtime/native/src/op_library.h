@@ -2,7 +2,7 @@
 
 #include "status.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /**
  * Loads libnextn_ops, the kernels that graphs call by name, into the global scope, where the graphs' symbols
@@ -10,4 +10,4 @@ namespace nextn {
  */
 Status load_op_library();
 
-}  // namespace nextn
+}  // namespace nextn::core

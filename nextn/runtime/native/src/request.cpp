@@ -5,7 +5,7 @@
 
 #include "blocks.h"
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 constexpr double temperature_limit = 2048;
@@ -115,4 +115,4 @@ void RequestList::remove(Request *request) {
     }
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

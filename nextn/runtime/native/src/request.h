@@ -9,7 +9,7 @@
 #include "nextn.h"
 #include "status.h"
 
-namespace nextn {
+namespace nextn::core {
 
 using Clock = std::chrono::steady_clock;
 
@@ -56,4 +56,4 @@ class RequestList {
     Request *tail_ = nullptr;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

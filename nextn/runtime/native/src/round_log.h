@@ -5,7 +5,7 @@
 
 #include "nextn.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /** The timings of the last rounds, in a ring that is allocated once. */
 class RoundLog {
@@ -31,4 +31,4 @@ class RoundLog {
     size_t count_ = 0;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

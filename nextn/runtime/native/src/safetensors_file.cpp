@@ -8,7 +8,7 @@
 #include "json.h"
 #include "sha256.h"
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 constexpr int64_t length_bytes = 8;
@@ -147,4 +147,4 @@ const BoundTensor *SafetensorsFile::find(const std::string &name) const {
     return place == tensors_.end() ? nullptr : &place->second;
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -8,7 +8,7 @@
 #include "status.h"
 #include "tensor.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /** The weights file: mapped once, its header proven against the manifest and against the file's own size. */
 class SafetensorsFile {
@@ -29,4 +29,4 @@ class SafetensorsFile {
     std::unordered_map<std::string, BoundTensor> tensors_;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -6,7 +6,7 @@
 
 #include "blocks.h"
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 constexpr int32_t max_round_samples = 1 << 24;
@@ -267,4 +267,4 @@ void Session::release(uint64_t id) {
     requests_.erase(place);
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -13,7 +13,7 @@
 #include "session_memory.h"
 #include "status.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /**
  * Decodes requests together. A turn runs at most one prompt chunk of one request, so that a long prompt does
@@ -85,4 +85,4 @@ class Session {
     static constexpr int64_t no_slot = -1;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -4,7 +4,7 @@
 
 #include "blocks.h"
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 /** Before a launch: two control rows at first, three prompt inputs, one input of slots. */
@@ -111,4 +111,4 @@ void SessionMemory::write_input(const HostBuffer &input, const int64_t *values, 
     changes_.push_back({input.name, 0, count * sizeof(int64_t)});
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

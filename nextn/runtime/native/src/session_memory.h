@@ -12,7 +12,7 @@
 #include "state_arena.h"
 #include "status.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /**
  * What a session's graphs read and write: its state and inputs, beside the model's weights. What the host
@@ -66,4 +66,4 @@ class SessionMemory {
     std::vector<HostWrite> changes_;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

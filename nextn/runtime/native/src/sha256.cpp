@@ -1,6 +1,6 @@
 #include "sha256.h"
 
-namespace nextn {
+namespace nextn::core {
 
 std::string Sha256::finish() {
     uint8_t digest[SHA256_DIGEST_LENGTH];
@@ -23,4 +23,4 @@ bool is_sha256_hex(const std::string &text) {
     return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

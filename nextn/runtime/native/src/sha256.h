@@ -5,7 +5,7 @@
 
 #include "sha2.h"
 
-namespace nextn {
+namespace nextn::core {
 
 class Sha256 {
   public:
@@ -24,4 +24,4 @@ class Sha256 {
 std::string sha256_hex(const void *data, size_t size);
 bool is_sha256_hex(const std::string &text);
 
-}  // namespace nextn
+}  // namespace nextn::core

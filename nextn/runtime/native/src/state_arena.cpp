@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 constexpr size_t huge_page = size_t{2} << 20;
@@ -48,4 +48,4 @@ uint8_t *StateArena::take(size_t bytes) {
     return place;
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

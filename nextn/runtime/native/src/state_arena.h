@@ -6,7 +6,7 @@
 
 #include "status.h"
 
-namespace nextn {
+namespace nextn::core {
 
 /** One zero-filled anonymous mapping that holds a session's whole state; huge pages where the system has
  * them. */
@@ -33,4 +33,4 @@ class StateArena {
     uint8_t *next_ = nullptr;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -1,6 +1,6 @@
 #include "status.h"
 
-namespace nextn {
+namespace nextn::core {
 
 std::string printable(const std::string &text, size_t limit) {
     std::string result = text.substr(0, limit);
@@ -11,4 +11,4 @@ std::string printable(const std::string &text, size_t limit) {
     return result;
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -13,7 +13,7 @@
         if (!outcome_.ok()) return outcome_.status(); \
     } while (false)
 
-namespace nextn {
+namespace nextn::core {
 
 template <typename... Parts>
 std::string concat(const Parts &...parts) {
@@ -97,4 +97,4 @@ class [[nodiscard]] Result {
     std::variant<T, Status> content_;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

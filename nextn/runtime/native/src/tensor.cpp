@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 struct DTypeFacts {
@@ -60,4 +60,4 @@ std::optional<int64_t> tensor_bytes(DType dtype, const Shape &shape) {
     return bytes;
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

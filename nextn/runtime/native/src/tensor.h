@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace nextn {
+namespace nextn::core {
 
 enum class DType { float32, bfloat16, float16, int64, int32, int8, uint8 };
 
@@ -44,4 +44,4 @@ struct BoundTensor {
     size_t bytes() const { return static_cast<size_t>(*tensor_bytes(dtype, shape)); }
 };
 
-}  // namespace nextn
+}  // namespace nextn::core

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-namespace nextn {
+namespace nextn::core {
 namespace {
 
 constexpr const char *soname = "libtorch_cpu.so";
@@ -77,4 +77,4 @@ std::string TorchApi::exception_text() const {
     return text == nullptr || *text == '\0' ? "no text" : text;
 }
 
-}  // namespace nextn
+}  // namespace nextn::core

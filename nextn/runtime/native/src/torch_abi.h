@@ -7,7 +7,7 @@
 #include "status.h"
 #include "tensor.h"
 
-namespace nextn {
+namespace nextn::core {
 
 struct AtenTensor;
 
@@ -54,4 +54,4 @@ class TensorHandle {
     AtenTensor *tensor_;
 };
 
-}  // namespace nextn
+}  // namespace nextn::core
