@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from nextn.compile.cli import main
+from tests.commands import NEXTN_COMPILE
 
 USAGE_FAULTS = {
     "": "name a checkpoint folder, or `demo`",
@@ -106,7 +106,7 @@ def test_empty_names_are_none(arguments: list[str], capsys: pytest.CaptureFixtur
     ],
 )
 def test_closed_and_full_standard_streams(redirection: str, code: int, message: str) -> None:
-    command = f"{sys.executable} -m nextn.compile.cli demo --dry-run {redirection}"
+    command = f"{NEXTN_COMPILE} demo --dry-run {redirection}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert done.returncode == code
     assert message in done.stderr

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +11,8 @@ import pytest
 
 from nextn.runtime.bindings.model import Model
 from nextn.runtime.contract.errors import ArtifactError, ExitCode
+from tests.artifact_builder import read_json, write_json
+from tests.commands import NEXTN_RUN
 
 
 @pytest.fixture
@@ -29,12 +28,9 @@ def flip(path: Path, offset: int) -> None:
 
 def rewrite_manifest(artifact: Path, change: Callable[[dict], None]) -> None:
     """A manifest with another content and a correct hash of it."""
-    path = artifact / "manifest.json"
-    content = json.loads(path.read_text())
+    content = read_json(artifact)
     change(content)
-    content["manifest_sha256"] = "0" * 64
-    text = json.dumps(content)
-    path.write_text(text.replace("0" * 64, hashlib.sha256(text.encode()).hexdigest()))
+    write_json(artifact, content)
 
 
 def test_flipped_byte_in_a_graph(copy: Path) -> None:
@@ -79,7 +75,7 @@ def test_wider_instruction_set(copy: Path) -> None:
 
 def test_exit_code_and_single_line(copy: Path) -> None:
     flip(copy / "graphs" / "round.b1.so", 4096)
-    command = [sys.executable, "-m", "nextn.runtime.cli", str(copy), "--token-ids", "1,2,3"]
+    command = [NEXTN_RUN, str(copy), "--token-ids", "1,2,3"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == ExitCode.ARTIFACT
     assert done.stdout == ""

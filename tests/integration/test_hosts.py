@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import nextn
 from nextn.runtime.contract.errors import ExitCode
+from tests.commands import NEXTN_RUN
 from tests.conftest import REPOSITORY, CompiledArtifacts
 from tests.integration.conftest import build_host
 
@@ -19,7 +19,7 @@ PROMPT = "5,6,7,8,9,10,11"
 
 
 def nextn_run(artifact: Path, *flags: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nextn.runtime.cli", str(artifact), *flags]
+    command = [NEXTN_RUN, str(artifact), *flags]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300)
 
 

@@ -21,6 +21,7 @@ from nextn.compile.targets.ascend import requirements
 from nextn.graphs.config import parse_model_config
 from nextn.runtime.contract.errors import ExecutionError, ExitCode, UsageError
 from nextn.runtime.contract.manifest import parse_manifest
+from tests.commands import NEXTN_COMPILE
 from tests.oracles.synthetic import CASES, QUICK, random_weights, write_checkpoint
 
 WORKER_ON_THE_FAKE = (sys.executable, "-m", "tests.fakes.cann", nextn.compile.build.worker.__file__)
@@ -192,7 +193,7 @@ def test_a_torch_npu_that_ends_its_process(checkpoint: Path, tmp_path: Path) -> 
 def test_commands_without_cann(checkpoint: Path, tmp_path: Path) -> None:
     """torch would import torch_npu by itself, and fail before anything could be said."""
     environment = {name: value for name, value in os.environ.items() if "BACKEND_AUTOLOAD" not in name}
-    command = [sys.executable, "-m", "nextn.compile.cli", str(checkpoint)]
+    command = [NEXTN_COMPILE, str(checkpoint)]
     for options in ((), ("--device", "npu", "--emit", "air")):
         arguments = [*command, "--dry-run", *options]
         done = subprocess.run(arguments, capture_output=True, text=True, env=environment)

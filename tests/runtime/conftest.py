@@ -1,4 +1,4 @@
-"""The fake libnextn and artifacts for it."""
+"""Artifacts for an executor that echoes prompts, and `nextn-run` over them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nextn.runtime.bindings.library import LIBRARY_VARIABLE, load_library
+from nextn.runtime import executors
 from nextn.runtime.cli import main
-from nextn.runtime.contract.version import VERSION
-from tests.runtime.artifacts import write_artifact
+from tests.runtime.echo_artifact import write_echo_artifact
+from tests.runtime.echo_executor import EchoExecutor
 
 REPOSITORY = Path(__file__).parents[2]
+NEXTN_RUN = (sys.executable, "-m", "tests.runtime.echo_executor")
+"""For a process whose working directory is the repository."""
+
 HEADERS = REPOSITORY / "nextn" / "runtime" / "native" / "include"
 
 
@@ -37,25 +40,11 @@ def compile_c(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     return compile_source
 
 
-@pytest.fixture(scope="session")
-def fake_path(compile_c: Callable[..., Path]) -> Path:
-    source = Path(__file__).with_name("fake_nextn.c")
-    return compile_c(source, "-fPIC", "-shared", f'-DFAKE_VERSION="{VERSION}"')
-
-
 @pytest.fixture
-def fake_library(fake_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The fake in place of libnextn for one test."""
-    monkeypatch.setenv(LIBRARY_VARIABLE, str(fake_path))
-    load_library.cache_clear()
-    yield fake_path
-    load_library.cache_clear()
-
-
-@pytest.fixture
-def artifact(fake_library: Path, tmp_path: Path) -> Callable[..., Path]:
-    """`artifact(**shape)` -> folder of an artifact for the fake."""
-    return lambda **shape: write_artifact(tmp_path / "artifact", **shape)
+def artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """`artifact(**shape)` -> folder of an artifact, which the echo executor runs in this process."""
+    monkeypatch.setattr(executors, "make", EchoExecutor)
+    return lambda **shape: write_echo_artifact(tmp_path / "artifact", **shape)
 
 
 class CommandResult:
@@ -81,12 +70,12 @@ def nextn_run(capsys: pytest.CaptureFixture[str]) -> Callable[..., CommandResult
 
 
 @pytest.fixture
-def nextn_process(fake_library: Path) -> Callable[..., subprocess.Popen[bytes]]:
+def nextn_process() -> Callable[..., subprocess.Popen[bytes]]:
     """Starts the command in a process of its own, with pipes unless told otherwise."""
 
     def start(arguments: Sequence[object], **options: Any) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "nextn.runtime.cli", *map(str, arguments)]
+        command = [*NEXTN_RUN, *map(str, arguments)]
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, **{**streams, **options})
+        return subprocess.Popen(command, **{"cwd": REPOSITORY, **streams, **options})
 
     return start

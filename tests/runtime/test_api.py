@@ -1,4 +1,4 @@
-"""`nextn.load(...).generate(...)` over the fake library."""
+"""`nextn.load(...).generate(...)` over the echo executor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nextn.runtime.contract.errors import ArtifactError, ExecutionError, Request
 from nextn.runtime.contract.version import VERSION
 from nextn.runtime.engine.completion import Completion
 from nextn.runtime.engine.generation import Delta
-from tests.runtime.artifacts import EOS
+from tests.runtime.echo_artifact import EOS
 
 ArtifactMaker = Callable[..., Path]
 
@@ -219,7 +219,7 @@ def test_a_damaged_tokenizer_file_is_refused(artifact: ArtifactMaker) -> None:
 
 
 def test_after_a_failed_graph_the_engine_raises_each_time(artifact: ArtifactMaker) -> None:
-    with nextn.load(artifact(knobs={"fake_fail": "graph"})) as engine:
+    with nextn.load(artifact(fails="round.b1")) as engine:
         for _ in range(2):
             with pytest.raises(ExecutionError, match="graph round.b1 failed"):
                 engine.generate("a")
@@ -227,7 +227,7 @@ def test_after_a_failed_graph_the_engine_raises_each_time(artifact: ArtifactMake
 
 def test_calls_from_several_threads_take_turns(artifact: ArtifactMaker) -> None:
     texts: dict[str, str | None] = {}
-    with nextn.load(artifact(knobs={"fake_round_us": "1000"})) as engine:
+    with nextn.load(artifact(round_us=1000)) as engine:
 
         def generate(prompt: str) -> None:
             texts[prompt] = engine.generate(prompt, max_new_tokens=4)[0].text
@@ -259,7 +259,7 @@ def test_a_callback_cannot_use_its_own_engine(
 
 def test_closing_from_another_thread_ends_the_call(artifact: ArtifactMaker) -> None:
     started = threading.Event()
-    engine = nextn.load(artifact(knobs={"fake_round_us": "1000"}))
+    engine = nextn.load(artifact(round_us=1000))
     failures: list[BaseException] = []
 
     def generate() -> None:
@@ -333,6 +333,6 @@ def test_slots_that_do_not_fit_are_refused_when_loading(artifact: ArtifactMaker,
 
 
 @pytest.mark.parametrize("directory", [None, 5, "/a\0b", b"/a\0b", "\ud800", ["a"]])
-def test_what_is_no_path_is_refused(fake_library: Path, directory: Any) -> None:
+def test_what_is_no_path_is_refused(directory: Any) -> None:
     with pytest.raises(UsageError, match="key directory, expected a path"):
         nextn.load(directory)

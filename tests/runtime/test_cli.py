@@ -1,4 +1,4 @@
-"""`nextn-run` over the fake library: streams, JSON, exit codes."""
+"""`nextn-run` over the echo executor: streams, JSON, exit codes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from nextn.runtime.contract.version import VERSION
-from tests.runtime.artifacts import EOS
 from tests.runtime.conftest import CommandResult
+from tests.runtime.echo_artifact import EOS, damage_weights
 
 ArtifactMaker = Callable[..., Path]
 Run = Callable[..., CommandResult]
@@ -58,8 +58,8 @@ def test_json_has_one_object_per_request_and_a_summary(artifact: ArtifactMaker, 
     assert metrics["acceptance_rate_per_position"] == [0.5, 0, 0]
     assert set(metrics) >= {"num_rounds", "ttft_ms", "tpot_ms", "e2e_ms"}
     figures = summary["summary"]
-    assert figures["num_draft_forwards"] == {"extend": 2, "step": 4, "prefill": 0}
-    assert (figures["num_graph_launches"], figures["generated_tokens"]) == (3, 3)
+    assert figures["num_draft_forwards"] == {"extend": 2, "step": 4, "prefill": 3}
+    assert (figures["num_graph_launches"], figures["generated_tokens"]) == (4, 3)
     assert set(figures["host_us"]) == set(figures["ttft_ms"]) == {"p50", "p99"}
     assert result.err == ""
 
@@ -189,16 +189,19 @@ def test_info(artifact: ArtifactMaker, nextn_run: Run) -> None:
     assert "batch sizes          1 2\n" in text.out
     (value,) = nextn_run(artifact(), "--info", "--json").objects
     assert value["info"]["speculation"] == {"num_steps": 3, "num_draft_tokens": 4}
-    assert value["info"]["state_bytes"] == 2000
+    assert value["info"]["state_bytes"] == 3 * (32 * 8 + 16 * 8 + 4 * 8 * 4)
 
 
 def test_verify_weights(artifact: ArtifactMaker, nextn_run: Run) -> None:
-    assert nextn_run(artifact(), "--verify-weights").out == "weights verified: 1000 bytes\n"
-    (value,) = nextn_run(artifact(), "--verify-weights", "--json").objects
-    assert value == {"verify_weights": {"passed": True, "bytes": 1000}}
-    damaged = nextn_run(artifact(knobs={"fake_weights": "damaged"}), "--verify-weights")
+    folder = artifact()
+    size = (folder / "weights.safetensors").stat().st_size
+    assert nextn_run(folder, "--verify-weights").out == f"weights verified: {size} bytes\n"
+    (value,) = nextn_run(folder, "--verify-weights", "--json").objects
+    assert value == {"verify_weights": {"passed": True, "bytes": size}}
+    damage_weights(folder)
+    damaged = nextn_run(folder, "--verify-weights")
     assert damaged.code == 4
-    assert damaged.err.startswith("nextn-run: error: weights body is damaged")
+    assert damaged.err.startswith("nextn-run: error: weights were changed (file ")
 
 
 @pytest.mark.parametrize(
@@ -272,7 +275,7 @@ def test_no_artifact_is_a_usage_error(nextn_run: Run) -> None:
     assert nextn_run("--prompt", "a").code == 2
 
 
-def test_a_missing_artifact_exits_4(fake_library: Path, nextn_run: Run, tmp_path: Path) -> None:
+def test_a_missing_artifact_exits_4(nextn_run: Run, tmp_path: Path) -> None:
     result = nextn_run(tmp_path / "absent", "--prompt", "a")
     assert result.code == 4
     assert result.err.count("\n") == 1
@@ -281,7 +284,7 @@ def test_a_missing_artifact_exits_4(fake_library: Path, nextn_run: Run, tmp_path
 def test_a_failing_graph_exits_5_with_a_traceback_only_for_debug(
     artifact: ArtifactMaker, nextn_run: Run
 ) -> None:
-    arguments = [artifact(knobs={"fake_fail": "graph"}), "--prompt", "a"]
+    arguments = [artifact(fails="round.b1"), "--prompt", "a"]
     result = nextn_run(*arguments)
     assert (result.code, result.err) == (5, "nextn-run: error: graph round.b1 failed\n")
     assert "Traceback" in nextn_run(*arguments, "--debug").err

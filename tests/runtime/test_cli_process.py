@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from nextn.runtime.contract.errors import ExitCode
+from tests.runtime.conftest import NEXTN_RUN, REPOSITORY
 
 ArtifactMaker = Callable[..., Path]
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
-SLOW = {"fake_round_us": "20000"}
+SLOW = {"round_us": 20000}
 
 
 def test_requests_come_from_stdin(artifact: ArtifactMaker, nextn_process: Start) -> None:
@@ -38,7 +38,7 @@ def test_ctrl_c_ends_a_run_after_its_turn(
         lines.insert(0, {"id": "short", "token_ids": [65], "max_new_tokens": 2})
     requests = tmp_path / "requests"
     requests.write_text("\n".join(map(json.dumps, lines)))
-    process = nextn_process([artifact(knobs=SLOW), "--requests", requests, "--json", "--stream"])
+    process = nextn_process([artifact(**SLOW), "--requests", requests, "--json", "--stream"])
     assert process.stdout is not None
     first = [process.stdout.readline() for _ in range(4)]
     process.send_signal(signal.SIGINT)
@@ -50,7 +50,7 @@ def test_ctrl_c_ends_a_run_after_its_turn(
 
 
 def test_ctrl_c_again_and_again_is_one_line(artifact: ArtifactMaker, nextn_process: Start) -> None:
-    process = nextn_process([artifact(knobs=SLOW), "--prompt", "a", "--max-new-tokens", "400", "--stream"])
+    process = nextn_process([artifact(**SLOW), "--prompt", "a", "--max-new-tokens", "400", "--stream"])
     assert process.stdout is not None
     process.stdout.read(1)
     while process.poll() is None:
@@ -61,7 +61,7 @@ def test_ctrl_c_again_and_again_is_one_line(artifact: ArtifactMaker, nextn_proce
 
 
 def test_a_closed_pipe_ends_quietly(artifact: ArtifactMaker, nextn_process: Start) -> None:
-    process = nextn_process([artifact(knobs=SLOW), "--prompt", "a", "--max-new-tokens", "400", "--stream"])
+    process = nextn_process([artifact(**SLOW), "--prompt", "a", "--max-new-tokens", "400", "--stream"])
     assert process.stdout is not None
     process.stdout.read(1)
     process.stdout.close()
@@ -99,8 +99,8 @@ def test_closed_and_full_standard_streams(
     artifact: ArtifactMaker, redirection: str, code: ExitCode, message: str
 ) -> None:
     flags = "--token-ids 999999" if "full" in redirection else "--requests -"
-    command = f"{sys.executable} -m nextn.runtime.cli {artifact()} {flags} {redirection}"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    command = f"{' '.join(NEXTN_RUN)} {artifact()} {flags} {redirection}"
+    done = subprocess.run(command, shell=True, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == code
     assert message in done.stderr
     assert len(done.stderr.splitlines()) <= 1

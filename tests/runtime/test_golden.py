@@ -1,4 +1,4 @@
-"""`--selftest`: golden runs recorded from the fake must replay, and any change must be found."""
+"""`--selftest`: golden runs recorded from the echo executor must replay, and any change must be found."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nextn.runtime.contract.golden_format import GoldenRun, GoldenScript
 from nextn.runtime.contract.graph_spec import StateSpec
 from nextn.runtime.selftest.golden_runs import Check, selftest
 from nextn.runtime.selftest.state_rows import row_sums
-from tests.runtime.artifacts import EOS, RING, replace_golden
+from tests.runtime.echo_artifact import EOS, RING, replace_golden
 
 ArtifactMaker = Callable[..., Path]
 Tensors = dict[str, npt.NDArray[Any]]

@@ -40,8 +40,9 @@ def test_the_packaged_library_is_found(tmp_path: Path, monkeypatch: pytest.Monke
     assert find_library() == tmp_path / "lib" / library_name()
 
 
-def test_the_debug_override_wins(fake_library: Path) -> None:
-    assert find_library() == fake_library
+def test_the_debug_override_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(tmp_path / "mine.so"))
+    assert find_library() == tmp_path / "mine.so"
 
 
 @pytest.mark.usefixtures("reloaded")
@@ -64,11 +65,15 @@ def test_a_library_without_our_functions_is_refused(
 
 @pytest.mark.usefixtures("reloaded")
 def test_a_library_of_another_version_is_refused(
-    compile_c: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    compile_c: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = Path(__file__).with_name("fake_nextn.c")
-    old = compile_c(source, "-fPIC", "-shared", '-DFAKE_VERSION="0.0.1"')
-    monkeypatch.setenv(LIBRARY_VARIABLE, str(old))
+    names = abi.PROTOTYPES.keys() - {"nextn_version"}
+    source = tmp_path / "old.c"
+    source.write_text(
+        'const char *nextn_version(void) { return "0.0.1"; }\n'
+        + "".join(f"void {name}(void) {{}}\n" for name in names)
+    )
+    monkeypatch.setenv(LIBRARY_VARIABLE, str(compile_c(source, "-fPIC", "-shared")))
     with pytest.raises(ExecutionError, match="found 0.0.1"):
         load_library()
 

@@ -11,7 +11,7 @@ import pytest
 from nextn.runtime.contract.errors import RequestError
 from nextn.runtime.engine.requests import Request, RequestReader, parse_line
 from nextn.runtime.engine.text import Tokenizer
-from tests.runtime.artifacts import byte_level_tokenizer
+from tests.runtime.echo_artifact import byte_level_tokenizer
 
 VOCAB_SIZE = 258
 MAX_SEQ_LEN = 10

@@ -1,7 +1,8 @@
-"""`Model` and `Session` over the fake library."""
+"""`Model` and `Session` over the echo executor."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import signal
 import struct
@@ -12,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from nextn.runtime.bindings import abi
+from nextn.runtime.bindings.executor import Executor, NativeCalls
 from nextn.runtime.bindings.model import Model
-from nextn.runtime.bindings.session import RoundTimes
 from nextn.runtime.contract.errors import ArtifactError, ExecutionError, RequestError, UsageError
 from nextn.runtime.engine.interruptible import run_interruptibly
-from tests.runtime.artifacts import EOS
+from tests.runtime.echo_artifact import EOS, damage_weights
 
 ArtifactMaker = Callable[..., Path]
 
@@ -27,15 +29,16 @@ def test_an_opened_model_describes_itself(artifact: ArtifactMaker) -> None:
         assert model.manifest.model.eos_token_ids == (EOS,)
 
 
-def test_a_missing_artifact_is_named(fake_library: Path, tmp_path: Path) -> None:
+def test_a_missing_artifact_is_named(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="absent"):
         Model(tmp_path / "absent")
 
 
 def test_weights_are_verified_on_request(artifact: ArtifactMaker) -> None:
-    folder = artifact(knobs={"fake_weights": "damaged"})
+    folder = artifact()
+    damage_weights(folder)
     Model(folder).close()
-    with pytest.raises(ArtifactError, match="weights body is damaged"):
+    with pytest.raises(ArtifactError, match="weights were changed .*key body_sha256"):
         Model(folder, verify_weights=True)
 
 
@@ -52,7 +55,7 @@ def test_a_request_runs_to_its_end(artifact: ArtifactMaker) -> None:
         assert session.result(second).finish_reason == "stop"
         assert [session.next_finished(), session.next_finished(), session.next_finished()] == [2, 1, None]
         session.release(first)
-        with pytest.raises(UsageError, match="no such request"):
+        with pytest.raises(UsageError, match="no request has id 1"):
             session.result(first)
 
 
@@ -79,14 +82,18 @@ def test_run_until_finished_returns_once_per_completion(artifact: ArtifactMaker)
 
 
 def test_counters_and_timings(artifact: ArtifactMaker) -> None:
-    with Model(artifact()) as model, model.session(round_samples=3) as session:
+    with Model(artifact(round_us=2000)) as model, model.session(round_samples=3) as session:
         session.submit([1], max_new_tokens=11)
         session.run()
         metrics = session.metrics()
         assert metrics.num_rounds == metrics.num_row_rounds == 4
         assert metrics.num_accepted == 6
         assert metrics.accepted_at_least == (3, 2, 1, 0, 0, 0, 0, 0)
-        assert session.round_times() == [RoundTimes(100, 2, 0, 0, 0, 0)] * 3
+        times = session.round_times()
+        assert len(times) == 3
+        for one in times:
+            assert one.graph_us > 2000 > one.host_us > 0
+            assert (one.verify_us, one.accept_us, one.extend_us, one.step_us) == (0, 0, 0, 0)
         assert len(session.round_times(last=2)) == 2
         assert session.round_times(last=0) == []
 
@@ -132,10 +139,18 @@ def test_integers_that_c_would_wrap_are_refused(artifact: ArtifactMaker) -> None
                 session.submit(None, max_new_tokens=1)
 
 
-def test_a_failing_graph_raises(artifact: ArtifactMaker) -> None:
-    with Model(artifact(knobs={"fake_fail": "graph"})) as model, model.session() as session:
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("fails", "graph round.b1 failed"),
+        ("overflows", "an impossible result .*found out_count 99"),
+    ],
+)
+def test_a_failing_graph_raises(artifact: ArtifactMaker, fault: str, message: str) -> None:
+    """With the executor's own words, or those of libnextn."""
+    with Model(artifact(**{fault: "round.b1"})) as model, model.session() as session:
         session.submit([1], max_new_tokens=2)
-        with pytest.raises(ExecutionError, match="graph round.b1 failed"):
+        with pytest.raises(ExecutionError, match=message):
             session.run()
 
 
@@ -204,8 +219,24 @@ def test_a_session_keeps_its_model_alive(artifact: ArtifactMaker) -> None:
     assert session.result(request).tokens == (1,)
 
 
-def test_other_threads_run_during_the_native_loop(artifact: ArtifactMaker) -> None:
-    with Model(artifact(knobs={"fake_round_us": "20000"})) as model, model.session() as session:
+def test_other_threads_run_during_the_native_loop(
+    artifact: ArtifactMaker, compile_c: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds wait in C, where no Python lets go of its lock."""
+    source = tmp_path / "slow.c"
+    source.write_text(
+        "#include <stdbool.h>\n#include <unistd.h>\n"
+        "bool slow_read(void *user, const char *name) { return user == NULL && name && !usleep(20000); }\n"
+    )
+    library = ctypes.CDLL(str(compile_c(source, "-fPIC", "-shared", "-D_DEFAULT_SOURCE")))
+
+    class SlowReads(NativeCalls):
+        def __init__(self, executor: Executor) -> None:
+            super().__init__(executor)
+            self.functions.read = abi.NamedFunction(("slow_read", library))
+
+    monkeypatch.setattr("nextn.runtime.bindings.model.NativeCalls", SlowReads)
+    with Model(artifact()) as model, model.session() as session:
         session.submit([1], max_new_tokens=40)
         progress, stop = [0], threading.Event()
 
@@ -223,7 +254,7 @@ def test_other_threads_run_during_the_native_loop(artifact: ArtifactMaker) -> No
 
 
 def test_interrupt_from_another_thread_ends_the_run(artifact: ArtifactMaker) -> None:
-    with Model(artifact(knobs={"fake_round_us": "5000"})) as model, model.session() as session:
+    with Model(artifact(round_us=5000)) as model, model.session() as session:
         request = session.submit([1], max_new_tokens=400)
         timer = threading.Timer(0.05, session.interrupt)
         timer.start()

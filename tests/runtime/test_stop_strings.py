@@ -10,7 +10,7 @@ from nextn.runtime.engine.request_text import RequestText
 from nextn.runtime.engine.requests import Request
 from nextn.runtime.engine.stop_strings import StopStrings
 from nextn.runtime.engine.text import ByteDetokenizer, TokenBytes
-from tests.runtime.artifacts import EOS, byte_level_tokenizer
+from tests.runtime.echo_artifact import EOS, byte_level_tokenizer
 
 TOKEN_BYTES = TokenBytes(byte_level_tokenizer())
 

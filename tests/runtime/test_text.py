@@ -19,7 +19,7 @@ from nextn.runtime.engine.text import (
     Tokenizer,
     WindowDetokenizer,
 )
-from tests.runtime.artifacts import BOS, EOS, byte_level_tokenizer
+from tests.runtime.echo_artifact import BOS, EOS, byte_level_tokenizer
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467"
 SAMPLES = ["plain", "日本語と漢字", f"a {FAMILY} b", "Ünïcödé \u0301", "\u0000\n\t", "ends with €"]

@@ -9,8 +9,10 @@ import textwrap
 
 import pytest
 
-RUN = ("nextn.runtime.cli", "nonexistent", "--prompt", "a")
-COMPILE = ("nextn.compile.cli", "demo", "--dry-run")
+from tests.commands import NEXTN_COMPILE, NEXTN_RUN
+
+RUN = (NEXTN_RUN, "nonexistent", "--prompt", "a")
+COMPILE = (NEXTN_COMPILE, "demo", "--dry-run")
 
 
 @pytest.mark.parametrize(
@@ -27,7 +29,7 @@ COMPILE = ("nextn.compile.cli", "demo", "--dry-run")
 def test_while_importing(command: tuple[str, ...], imported: str) -> None:
     """Python reports each import on stderr, which tells when to strike."""
     process = subprocess.Popen(
-        [sys.executable, "-X", "importtime", "-m", *command],
+        [sys.executable, "-X", "importtime", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
