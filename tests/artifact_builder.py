@@ -59,6 +59,15 @@ Content = Callable[[GraphSpec], bytes]
 Tensors = tuple[TensorSpec, ...]
 
 
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "aoti": ("libtorch",),
+    "pt2": ("torch",),
+    "onnx": ("onnxruntime",),
+    "air": ("libascendcl",),
+    "om": ("libascendcl",),
+}
+
+
 def small_shape(
     vocab_size: int,
     eos_token_ids: tuple[int, ...],
@@ -121,6 +130,7 @@ def write_artifact(
         state=tuple(state),
         inputs=tuple(InputSpec(one.name, one.dtype, one.shape) for one in input_table(shape)),
         blocks=block_layouts(),
+        requires=REQUIRED[emit],
         ops={"linear": "plain"},
         graphs=tuple(_write_graph(folder, graph, emit, content(graph), returns(graph)) for graph in graphs),
         weights=weights,

@@ -29,26 +29,26 @@ def allocation_probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_host(source, tmp_path_factory.mktemp("allocation_probe") / "allocation_probe")
 
 
-def count_allocations(probe: Path, artifact: Path, mode: str, callback: str) -> tuple[int, int]:
-    """Inside and outside the graphs, over a run of 12 requests."""
+def count_allocations(probe: Path, artifact: Path, mode: str, callback: str) -> tuple[int, int, int]:
+    """Inside and outside the graphs, over a run of 12 requests, and the turns that allocate outside."""
     command = [str(probe), str(artifact), str(find_torch_library()), mode, callback]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    inside, outside = map(int, done.stdout.split())
-    return inside, outside
+    inside, outside, turns = map(int, done.stdout.split())
+    return inside, outside, turns
 
 
 @pytest.mark.parametrize("mode", ["round", "phases"])
-def test_nothing_is_allocated_outside_the_graphs(
+def test_a_round_allocates_nothing_outside_the_graphs(
     speculative: Path, allocation_probe: Path, mode: str
 ) -> None:
-    """Compiled graphs allocate their temporaries; the loop around them allocates nothing."""
-    inside, outside = count_allocations(allocation_probe, speculative, mode, "quiet")
+    """Compiled graphs allocate their temporaries; around them a request does as it starts and as it ends."""
+    inside, outside, turns = count_allocations(allocation_probe, speculative, mode, "quiet")
     assert inside > 1000
-    assert outside == 0
+    assert outside <= 12 * 4 and turns <= 12 * 2
     probed = count_allocations(allocation_probe, speculative, mode, "allocating")
     assert probed[0] == inside
-    assert probed[1] >= 12, "the probe counts what the token callback allocates"
+    assert probed[1] > 12 * 4 and probed[2] > 12 * 2, "the probe counts what the token callback allocates"
 
 
 class GilHolder:

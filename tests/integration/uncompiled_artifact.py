@@ -40,6 +40,7 @@ from nextn.runtime.contract.strict_json import decode
 from nextn.runtime.contract.version import VERSION
 from nextn.weights import Checkpoint, pack_weights, packed_weights
 from nextn.weights.pack import PackedFile
+from tests.artifact_builder import REQUIRED
 
 ZEROS = "0" * 64
 
@@ -89,6 +90,7 @@ def write_uncompiled(
         state=tuple(state_table(shape)),
         inputs=tuple(InputSpec(one.name, one.dtype, one.shape) for one in input_table(shape)),
         blocks=block_layouts(),
+        requires=REQUIRED[emit],
         ops={},
         graphs=tuple(
             dataclasses.replace(write_graph(folder, graph, emit, content(graph)), returns=returns(graph))

@@ -149,10 +149,17 @@ int main(int argc, char **argv) {
     for (int64_t i = 0; i < 12; ++i) {
         if (!submit(*session, 1 + 3 * i)) return 1;
     }
-    counting = true;
-    const auto done = session->run(argv[4][0] == 'a' ? see_tokens_and_allocate : see_tokens);
-    counting = false;
-    if (!done) return done.error().code;
-    std::printf("%ld %ld\n", inside, outside);
+    const auto callback = argv[4][0] == 'a' ? see_tokens_and_allocate : see_tokens;
+    long turns_that_allocate = 0;
+    for (bool busy = true; busy;) {
+        const long before = outside;
+        counting = true;
+        auto turn = session->turn(callback);
+        counting = false;
+        if (!turn) return turn.error().code;
+        busy = *turn;
+        turns_that_allocate += outside != before;
+    }
+    std::printf("%ld %ld %ld\n", inside, outside, turns_that_allocate);
     return 0;
 }

@@ -81,7 +81,7 @@ def graph_tensors(name: str, batch: int) -> list[Json]:
 
 def manifest(num_steps: int, graphs: list[Json], weights: Json) -> Json:
     return {
-        "format_version": "1.0",
+        "format_version": "2.0",
         "manifest_sha256": "0" * 64,
         "producer": {"nextn": "0.1.0", "torch": "2.13.0+cpu", "compiler": "g++", "command": []},
         "target": {
@@ -114,6 +114,7 @@ def manifest(num_steps: int, graphs: list[Json], weights: Json) -> Json:
             "control": {"width": Control.WIDTH, "fields": field_offsets(Control)},
             "result": {"width": Result.WIDTH, "fields": field_offsets(Result)},
         },
+        "requires": ["libtorch"],
         "ops": {"linear": "plain"},
         "graphs": graphs,
         "weights": weights,

@@ -27,7 +27,7 @@ def unlowered(tmp_path: Path) -> Path:
 def set_form(folder: Path, device: str, emit: str) -> None:
     manifest = read_manifest(folder)
     manifest["target"] |= {"device": device, "emit": emit}
-    manifest["ops"] = {"linear": "plain", "write_rows": "scatter_nd_update"}
+    manifest["requires"] = []
     if emit in ("air", "om"):
         manifest["graphs"] = [graph | {"returns": "control"} for graph in manifest["graphs"]]
     write_manifest(folder, manifest)
@@ -95,8 +95,8 @@ def test_each_call_may_fail(play, fault: str, error: str, tokens: int | None) ->
 @pytest.mark.parametrize(
     ("device", "emit", "status", "text"),
     [
-        ("cpu", "onnx", USAGE, "graphs of emit onnx are run by an executor"),
-        ("cuda", "pt2", USAGE, "graphs of emit pt2 are run by an executor"),
+        ("cpu", "onnx", USAGE, "graphs of format onnx are run by an executor"),
+        ("cuda", "pt2", USAGE, "graphs of format pt2 are run by an executor"),
         ("npu", "air", ARTIFACT, "run build_om.sh, then nextn-compile --import-om"),
     ],
 )

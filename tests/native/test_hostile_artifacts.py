@@ -81,16 +81,26 @@ def for_acl(edit: Edit) -> Edit:
 
 
 HOSTILE_VALUES: list[tuple[str, Edit, str]] = [
-    ("newer major", put("format_version", value="2.0"), "format_version"),
+    ("newer major", put("format_version", value="3.0"), "format_version"),
     ("no minor", put("format_version", value="1"), "format_version"),
     ("version is a number", put("format_version", value=1.0), "format_version"),
     (
         "unknown device",
         put("target", "device", value="tpu"),
-        "target.device, expected cpu or cuda or npu",
+        "target.device, expected cpu",
     ),
-    ("other device", put("target", "device", value="npu"), "key target.emit, expected pt2 or air or om"),
-    ("other form", put("target", "emit", value="om"), "key target.emit, expected aoti or onnx"),
+    ("other device", put("target", "device", value="npu"), "key target.device, expected cpu"),
+    ("other graph format", put("target", "emit", value="om"), "key target.device, expected npu"),
+    ("unknown requirement", put("requires", value=["libquantum"]), "requires[0], expected libtorch or"),
+    ("requirements of numbers", put("requires", value=[7]), "requires[0]"),
+    ("no requirements", put("requires", value=None), "requires"),
+    (
+        "older major, with the command that made it",
+        lambda manifest: manifest.update(
+            format_version="1.0", producer=manifest["producer"] | {"command": ["nextn-compile", "demo"]}
+        ),
+        "artifact of another format; compile it again: nextn-compile demo --force",
+    ),
     ("two ranks", put("target", "world_size", value=2), "target.world_size"),
     ("wider isa", put("target", "isa", value=["avx99"]), "target.isa"),
     ("isa of numbers", put("target", "isa", value=[7]), "target.isa[0]"),
@@ -224,10 +234,10 @@ NOT_MANIFESTS = [
     b"\xff\xfe{}",
     b"[" * 100_000,
     b'{"a":' * 100 + b"1" + b"}" * 100,
-    b'{"format_version": "1.0", "format_version": "1.0"}',
-    b'{"format_version": "1.0"}',
-    b'{"format_version": "1.0", "manifest_sha256": 7}',
-    b'{"format_version": "1.0", "manifest_sha256": "' + b"0" * 64 + b'"}',
+    b'{"format_version": "2.0", "format_version": "2.0"}',
+    b'{"format_version": "2.0"}',
+    b'{"format_version": "2.0", "manifest_sha256": 7}',
+    b'{"format_version": "2.0", "manifest_sha256": "' + b"0" * 64 + b'"}',
 ]
 
 
@@ -284,7 +294,7 @@ def test_manifest_hash_written_twice(build: Build, copy: Path, fake_torch: str) 
 
 def test_newer_minor_is_read(build: Build, copy: Path, fake_torch: str) -> None:
     manifest = read_manifest(copy)
-    manifest["format_version"] = "1.7"
+    manifest["format_version"] = "2.7"
     manifest["novelty"] = {"x": [1]}
     write_manifest(copy, manifest)
     assert build.host(open_operation(copy, fake_torch))[0]["status"] == OK

@@ -15,6 +15,7 @@ from .conftest import HERE, REPOSITORY, Build, run_tool
 from .fake_artifact import expected_tokens
 
 INCLUDE = REPOSITORY / "nextn/runtime/native/include"
+THIRD_PARTY = (REPOSITORY / "third_party/yyjson", REPOSITORY / "third_party/libmd")
 MAX_HEADER_LINES = 250
 
 
@@ -125,16 +126,18 @@ def test_only_the_interface_is_exported(plain_build: Build) -> None:
 
 
 @pytest.mark.parametrize("mode", ["round", "phases"])
-def test_run_allocates_nothing(
+def test_a_round_allocates_nothing(
     plain_build: Build, artifact: Path, fake_torch: str, tmp_path: Path, mode: str
 ) -> None:
+    """Two vectors are reserved as a request gets its slot, and shrunk as it ends: 12 requests, 24 turns."""
     program = plain_build.compile(HERE / "allocation_probe.cpp", tmp_path / "allocation_probe")
     done = run_program(plain_build, program, artifact, fake_torch, mode, "quiet")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "0 0\n"
+    inside, outside, turns = map(int, done.stdout.split())
+    assert inside == 0 and outside <= 12 * 4 and turns <= 12 * 2
     probed = run_program(plain_build, program, artifact, fake_torch, mode, "allocating")
-    inside, outside = map(int, probed.stdout.split())
-    assert inside == 0 and outside >= 12, "one for each request's first token at least"
+    inside, outside, turns = map(int, probed.stdout.split())
+    assert inside == 0 and outside > 12 * 4 and turns > 12 * 2, "the probe sees what the callback allocates"
 
 
 def test_bridge_structs_match_the_header(tmp_path: Path) -> None:
@@ -155,3 +158,18 @@ def test_bridge_structs_match_the_header(tmp_path: Path) -> None:
     names_list = list(names.values())
     code = f"import ctypes, host; print(*[ctypes.sizeof(getattr(host, n)) for n in {names_list}])"
     assert run_tool(sys.executable, "-c", code, cwd=HERE).stdout.split() == sizes
+
+
+def test_internal_names_do_not_collide_with_the_public_ones(tmp_path: Path) -> None:
+    """`nextn.hpp` and every header of the library in one translation unit."""
+    headers = sorted((REPOSITORY / "nextn/runtime/native/src").glob("*.h"))
+    source = tmp_path / "all.cpp"
+    source.write_text("".join(f'#include "{name}"\n' for name in ("nextn.hpp", *(h.name for h in headers))))
+    include = [flag for folder in (INCLUDE, headers[0].parent, *THIRD_PARTY) for flag in ("-I", folder)]
+    run_tool("g++", "-std=c++17", "-fsyntax-only", *include, source)
+
+
+def test_the_block_header_is_what_the_contract_generates() -> None:
+    command = [sys.executable, "-m", "nextn.runtime.contract.blocks_header"]
+    generated = run_tool(*command).stdout
+    assert (REPOSITORY / "nextn/runtime/native/src/blocks.h").read_text() == generated

@@ -16,6 +16,7 @@ import pytest
 from nextn.runtime.bindings import abi
 from nextn.runtime.bindings.executor import Executor, NativeCalls
 from nextn.runtime.bindings.model import Model
+from nextn.runtime.bindings.session import Session
 from nextn.runtime.contract.errors import ArtifactError, ExecutionError, RequestError, UsageError
 from nextn.runtime.engine.interruptible import run_interruptibly
 from tests.runtime.echo_artifact import EOS, damage_weights
@@ -300,3 +301,91 @@ def test_ctrl_c_waits_for_the_work_to_end() -> None:
         run_interruptibly(work, interrupted.set)
     presser.join()
     assert ended == [True]
+
+
+@pytest.mark.parametrize("when", ["queued", "in prefill", "decoding"])
+def test_a_cancelled_request_frees_its_slot_and_disturbs_nobody(artifact: ArtifactMaker, when: str) -> None:
+    with Model(artifact()) as model, model.session(slots=2) as session:
+        other = session.submit([1, 2, 3], max_new_tokens=40)
+        session.turn()
+        prompt = range(4, 24) if when == "in prefill" else [4, 5]
+        doomed = session.submit(prompt, max_new_tokens=40)
+        for _ in range(0 if when == "queued" else 1):
+            session.turn()
+        before = session.result(doomed)
+        assert bool(before.tokens) == (when == "decoding")
+        waiting = session.submit([7], max_new_tokens=5)
+        session.cancel(doomed)
+        after = session.result(doomed)
+        assert (after.finish_reason, after.tokens) == ("abort", before.tokens)
+        assert session.next_finished() == doomed
+        assert session.run()
+        assert session.result(doomed).tokens == before.tokens
+        assert session.result(waiting).tokens == (7, 7, 7, 7, 7)
+        assert session.result(other).tokens == tuple((1, 2, 3) * 13) + (1,)
+        session.cancel(other)
+        assert session.result(other).finish_reason == "length", "it had finished already"
+        session.release(doomed)
+        with pytest.raises(UsageError, match=f"no request has id {doomed}"):
+            session.cancel(doomed)
+
+
+def test_a_run_cannot_be_cancelled_from_within(artifact: ArtifactMaker) -> None:
+    with Model(artifact()) as model, model.session() as session:
+        request = session.submit([1], max_new_tokens=9)
+
+        def on_tokens(_request: int, _tokens: list[int]) -> bool:
+            session.cancel(request)
+            return True
+
+        with pytest.raises(UsageError, match="the session is running"):
+            session.run(on_tokens)
+
+
+def test_a_bounded_run_returns_after_its_time_and_goes_on(artifact: ArtifactMaker) -> None:
+    """No time at all is one turn, a long time ends with the request."""
+    with Model(artifact()) as model, model.session() as session:
+        request = session.submit([1], max_new_tokens=11)
+        runs = 1
+        while session.run_for(0):
+            assert session.next_finished() is None
+            runs += 1
+        assert runs == 1 + 4 - 1, "the prompt and the first round share a turn; 4 rounds make 10 tokens"
+        assert session.next_finished() == request
+        other = session.submit([1], max_new_tokens=11)
+        assert not session.run_for(600_000)
+        assert session.next_finished() == other
+        with pytest.raises(UsageError, match="milliseconds is"):
+            session.run_for(float("nan"))
+
+
+def processor_seconds(call: Callable[[], object]) -> float:
+    started = time.process_time()
+    call()
+    return time.process_time() - started
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ending", ["run", "cancel", "interrupt"])
+def test_many_requests_cost_no_more_each_than_few(artifact: ArtifactMaker, ending: str) -> None:
+    """https://github.com/vllm-project/vllm/issues/6867: work for one request must not grow with how many are
+    queued or finished, nor with the tokens it may have. A quadratic step takes 16 times as long for 4 times
+    the requests, and the bound is generous for a busy machine."""
+
+    def handle(session: Session, count: int) -> None:
+        ids = [session.submit([EOS], max_new_tokens=500) for _ in range(count)]
+        if ending == "run":
+            session.run()
+        elif ending == "cancel":
+            for request in ids:
+                session.cancel(request)
+        else:
+            session.interrupt()
+            session.run()
+        for request in reversed(ids):
+            session.release(request)
+
+    with Model(artifact()) as model, model.session() as session:
+        few = processor_seconds(lambda: handle(session, 1_000))
+        many = processor_seconds(lambda: handle(session, 4_000))
+    assert many < 10 * few

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as RawTokenizer
 from transformers import PreTrainedTokenizerFast
 
 from nextn.runtime.engine.text import Tokenizer
-from tests.runtime.artifacts import byte_level_tokenizer
+from tests.runtime.echo_artifact import byte_level_tokenizer
 
 TEXT = "def main(arguments):"
 

@@ -261,6 +261,7 @@ class _Builder:
         tokenizer: tuple[FileRecord, ...],
     ) -> Manifest:
         inputs = self._inputs
+        ops = inputs.ops | self._chosen_ops()
         return Manifest(
             format_version=FORMAT_VERSION,
             manifest_sha256="",
@@ -272,12 +273,21 @@ class _Builder:
             state=tuple(state_table(self._shape)),
             inputs=tuple(InputSpec(item.name, item.dtype, item.shape) for item in input_table(self._shape)),
             blocks=block_layouts(),
-            ops=inputs.ops | self._chosen_ops(),
+            requires=_requires(inputs.lowering.emit, ops),
+            ops=ops,
             graphs=graphs,
             weights=weights,
             golden=golden,
             tokenizer=tokenizer,
         )
+
+
+def _requires(emit: str, ops: Mapping[str, str]) -> tuple[str, ...]:
+    """What replay of graphs of a format needs; fused operators of torch_npu run nowhere but on an NPU."""
+    if emit != "pt2":
+        return {"aoti": ("libtorch", "libnextn_ops"), "onnx": ("onnxruntime",)}.get(emit, ("libascendcl",))
+    fused = any(name.startswith("npu_") for names in ops.values() for name in names.split(", "))
+    return ("torch", "torch_npu") if fused else ("torch",)
 
 
 def _file_record(path: Path, name: str) -> FileRecord:

@@ -158,6 +158,23 @@ class Session:
         """
         return self._advance(self._library.nextn_session_run_until_finished, callback)
 
+    def run_for(self, milliseconds: float, callback: TokensCallback | None = None) -> bool:
+        """As `run_until_finished`, and also returns after the turn in which `milliseconds` pass.
+
+        Python handles signals, and a host can submit and cancel, between such runs. Raises ExecutionError if
+        a graph fails.
+        """
+        limit = ctypes.c_double(milliseconds)
+        run = self._library.nextn_session_run_for
+        return self._advance(lambda handle, *rest: run(handle, limit, *rest), callback)
+
+    def cancel(self, request: int) -> None:
+        """Ends a request between runs, queued, in prefill or decoding; a finished one stays as it is.
+
+        It finishes with "abort" and the tokens it has. Raises UsageError for an unknown id, and during a run.
+        """
+        self._check(self._library.nextn_session_cancel(self._handle, _native_id(request)))
+
     def interrupt(self) -> None:
         """Makes a `run` in progress on another thread return after its current turn."""
         if self._close.alive:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -18,7 +20,7 @@ from nextn.runtime.contract.graph_spec import GraphSpec, StateSpec, TensorSpec
 from nextn.runtime.contract.manifest_checks import SHA256, check_manifest
 from nextn.runtime.contract.strict_json import DecodeFault, decode, parse_unique
 
-FORMAT_VERSION = "1.0"
+FORMAT_VERSION = "2.0"
 """`major.minor`. A reader refuses a newer major and ignores unknown keys of a newer minor."""
 
 MANIFEST_FILE = "manifest.json"
@@ -194,7 +196,11 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The whole file, in key order; `ops` names the device form chosen for each op."""
+    """The whole file, in key order.
+
+    `requires` lists the libraries that replay needs, of `REQUIREMENTS`; `ops` informs which fused ops were
+    taken for each op, and nothing decides by it.
+    """
 
     format_version: str
     manifest_sha256: str
@@ -206,6 +212,7 @@ class Manifest:
     state: tuple[StateSpec, ...]
     inputs: tuple[InputSpec, ...]
     blocks: Blocks
+    requires: tuple[str, ...]
     ops: dict[str, str]
     graphs: tuple[GraphRecord, ...]
     weights: WeightsFile
@@ -243,7 +250,7 @@ def parse_manifest(text: str, file: object) -> Manifest:
     try:
         if not isinstance(raw, dict):
             raise DecodeFault("", "an object", raw)
-        newer_minor = _check_format_version(raw.get("format_version"))
+        newer_minor = _check_format_version(raw, file)
         _check_seal(text, raw.get("manifest_sha256"))
         manifest = decode(Manifest, raw, ignore_unknown=newer_minor)
         check_manifest(manifest, block_layouts())
@@ -258,13 +265,33 @@ def _layout(block: type, width: int) -> BlockLayout:
     return BlockLayout(width, {name: (span[0], span[1]) for name, span in field_offsets(block).items()})
 
 
-def _check_format_version(found: object) -> bool:
-    """Returns whether the file has a newer minor version than this build."""
+def _check_format_version(raw: Mapping[str, object], file: object) -> bool:
+    """Returns whether the file has a newer minor version than this build.
+
+    Raises ArtifactError, with the command that rebuilds the artifact, for another major version.
+    """
+    found = raw.get("format_version")
     match = re.fullmatch(r"(\d{1,4})\.(\d{1,4})", found) if isinstance(found, str) else None
     ours_major, ours_minor = (int(part) for part in FORMAT_VERSION.split("."))
-    if match is None or int(match[1]) != ours_major:
+    if match is None:
         raise DecodeFault("format_version", f"{ours_major}.x", found)
+    if int(match[1]) != ours_major:
+        raise ArtifactError(
+            f"artifact of another format; compile it again: {_rebuild_command(raw)}",
+            file=file,
+            key="format_version",
+            expected=f"{ours_major}.x",
+            found=found,
+        )
     return int(match[2]) > ours_minor
+
+
+def _rebuild_command(raw: Mapping[str, object]) -> str:
+    """The command that wrote an artifact, as far as it can be read, with `--force`."""
+    producer = raw.get("producer")
+    command = producer.get("command") if isinstance(producer, dict) else None
+    words = command if isinstance(command, list) and all(isinstance(word, str) for word in command) else []
+    return shlex.join([*(words or ["nextn-compile", "CHECKPOINT", "-o", "ARTIFACT"]), "--force"])
 
 
 def _check_seal(text: str, recorded: object) -> None:

@@ -21,6 +21,9 @@ EMITS = {"cpu": ("aoti", "onnx"), "cuda": ("pt2",), "npu": ("pt2", "air", "om")}
 """The forms that a device's graphs may have: AOTInductor libraries, exported programs to capture in process,
 GE IR, what CANN's compiler makes of it, ONNX."""
 
+REQUIREMENTS = ("libtorch", "libnextn_ops", "libascendcl", "torch", "torch_npu", "onnxruntime")
+"""What graphs may need to be replayed; whoever runs a graph format provides for some of them."""
+
 _TENSOR_NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 _FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
@@ -64,6 +67,10 @@ def _check_scalars(manifest: Manifest) -> None:
         _in_range(f"model.eos_token_ids[{index}]", token, 0, model.vocab_size - 1)
     if target.emit not in EMITS[target.device]:
         raise DecodeFault("target.emit", " or ".join(EMITS[target.device]), target.emit)
+    _unique("requires", manifest.requires)
+    for name in manifest.requires:
+        if name not in REQUIREMENTS:
+            raise DecodeFault("requires", f"{', '.join(REQUIREMENTS)}; a newer nextn knows more", name)
     _equal("target.world_size", target.world_size, 1)
     _equal("target.rank", target.rank, 0)
 

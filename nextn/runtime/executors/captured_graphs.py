@@ -19,7 +19,7 @@ def make(model: Model) -> Executor:
     """
     from nextn.runtime.executors.capture.requirements import import_torch_for
 
-    if model.device != "npu" and any("npu_" in form for form in model.manifest.ops.values()):
+    if model.device != "npu" and "torch_npu" in model.manifest.requires:
         raise ArtifactError("graphs call fused operators of an NPU", expected="npu", found=model.device)
     import_torch_for(model.device)
     from nextn.runtime.executors.capture.session_graphs import SessionGraphs

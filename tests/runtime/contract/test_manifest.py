@@ -46,7 +46,7 @@ WEIGHT = WeightRecord(
 )
 
 MANIFEST = Manifest(
-    format_version="1.0",
+    format_version="2.0",
     manifest_sha256="",
     producer=Producer("0.1.0", "2.13.0", "g++ 12", HASH, ("nextn-compile", "demo")),
     target=Target("cpu", "aoti", "float32", ("avx2",), None, 1, 0),
@@ -56,6 +56,7 @@ MANIFEST = Manifest(
     state=(StateSpec("control", 1, 32, "int64"), StateSpec("window_0", 16, 8, "float32")),
     inputs=(InputSpec("prompt_slot", "int64", (1,)),),
     blocks=block_layouts(),
+    requires=("libtorch", "libnextn_ops"),
     ops={"linear": "plain"},
     graphs=(
         GraphRecord(
@@ -131,8 +132,10 @@ FAULTS = {
         assign("weights/tensors/0/scales", "embed.weight"),
         "weights.tensors[embed.weight].scales",
     ),
-    "a newer major": (assign("format_version", "2.0"), "format_version"),
-    "an older major": (assign("format_version", "0.9"), "format_version"),
+    "a newer major": (assign("format_version", "3.0"), "format_version"),
+    "an older major": (assign("format_version", "1.0"), "format_version"),
+    "a requirement of the future": (assign("requires/0", "libquantum"), "requires"),
+    "a repeated requirement": (assign("requires/1", "libtorch"), "requires"),
     "no version": (assign("format_version", 1), "format_version"),
     "an unknown key": (assign("colour", 1), "colour"),
     "an unknown nested key": (assign("limits/colour", 1), "limits.colour"),
@@ -218,7 +221,26 @@ def test_what_is_no_manifest_at_all(text: str) -> None:
 
 def test_a_newer_minor_may_add_keys() -> None:
     def newer(raw: dict[str, Any]) -> None:
-        raw |= {"format_version": "1.7", "colour": "blue"}
+        raw |= {"format_version": "2.7", "colour": "blue"}
         raw["limits"]["shade"] = 3
 
-    assert parse_manifest(sealed(newer), "manifest.json").format_version == "1.7"
+    assert parse_manifest(sealed(newer), "manifest.json").format_version == "2.7"
+
+
+@pytest.mark.parametrize(
+    ("producer", "command"),
+    [
+        (
+            {"command": ["nextn-compile", "my folder", "-o", "art"]},
+            "nextn-compile 'my folder' -o art --force",
+        ),
+        (None, "nextn-compile CHECKPOINT -o ARTIFACT --force"),
+    ],
+)
+def test_an_older_artifact_is_refused_with_the_command_that_rebuilds_it(
+    producer: object, command: str
+) -> None:
+    text = sealed(lambda raw: raw.update(format_version="1.0", producer=producer))
+    with pytest.raises(ArtifactError) as caught:
+        parse_manifest(text, "manifest.json")
+    assert caught.value.message == f"artifact of another format; compile it again: {command}"

@@ -56,7 +56,7 @@ typedef enum nextn_finish_reason {
     NEXTN_UNFINISHED = 0,
     NEXTN_STOP = 1,   /* an EOS token was emitted */
     NEXTN_LENGTH = 2, /* max_new_tokens or the artifact's max_seq_len was reached */
-    NEXTN_ABORT = 3   /* the token callback returned false, or the run was interrupted */
+    NEXTN_ABORT = 3   /* cancelled, the token callback returned false, or the run was interrupted */
 } nextn_finish_reason;
 
 /* Every params struct starts with its own size, set by its default function, so that it can grow. */
@@ -188,16 +188,24 @@ NEXTN_API const char *nextn_session_last_error(const nextn_session *session);
  * A token callback must not call this, run, turn, release or destroy on its own session. */
 NEXTN_API nextn_status nextn_session_submit(nextn_session *session, const nextn_request *request,
                                             uint64_t *id);
-/* Runs until every queued request is finished. No allocation outside the graphs (but for what libgomp keeps
- * of a thread at its first run). */
+/* Runs until every queued request is finished. Outside the graphs a round allocates nothing; a request gets
+ * room for its tokens with its slot, and gives back what it did not need when it ends. */
 NEXTN_API nextn_status nextn_session_run(nextn_session *session, nextn_token_callback callback, void *user);
 /* Runs at least one turn, until a finished request waits in nextn_session_next_finished or all are finished;
  * for hosts that report or add requests as others finish. `*busy` says whether work is left. */
 NEXTN_API nextn_status nextn_session_run_until_finished(nextn_session *session, nextn_token_callback callback,
                                                         void *user, bool *busy);
+/* As run_until_finished, and returns also after the turn in which `milliseconds` (0 .. a day) pass, so that a
+ * host can look after signals, arrivals and cancellations: at least one turn, at most one more than asked. */
+NEXTN_API nextn_status nextn_session_run_for(nextn_session *session, double milliseconds,
+                                             nextn_token_callback callback, void *user, bool *busy);
 /* One scheduling turn: at most one prefill chunk, then one round. `*busy` says whether work is left. */
 NEXTN_API nextn_status nextn_session_turn(nextn_session *session, nextn_token_callback callback, void *user,
                                           bool *busy);
+/* Ends a request between runs, whether it is queued, in prefill or decoding: it is finished with NEXTN_ABORT
+ * and the tokens it has, and its slot is free for the next turn. NEXTN_OK, and no change, if it is finished
+ * already; NEXTN_USAGE for an unknown id. */
+NEXTN_API nextn_status nextn_session_cancel(nextn_session *session, uint64_t id);
 /* Makes the run in progress return NEXTN_INTERRUPTED after its current turn. Async-signal-safe. */
 NEXTN_API void nextn_session_interrupt(nextn_session *session);
 

@@ -66,20 +66,28 @@ class Session {
     }
 
     /** Until a finished request waits in `next_finished`; the value says whether work is left. */
-    Result<bool> run_until_finished() {
-        bool busy = false;
-        const nextn_status code = nextn_session_run_until_finished(handle_.get(), nullptr, nullptr, &busy);
-        if (code != NEXTN_OK) return failure(code);
-        return busy;
+    Result<bool> run_until_finished() { return advance(nextn_session_run_until_finished); }
+    template <typename OnTokens>
+    Result<bool> run_until_finished(OnTokens on_tokens) {
+        return advance(nextn_session_run_until_finished, call<OnTokens>, &on_tokens);
+    }
+
+    /** As `run_until_finished`, and also returns after the turn in which `milliseconds` pass. */
+    Result<bool> run_for(double milliseconds) { return run_for(milliseconds, nullptr, nullptr); }
+    template <typename OnTokens>
+    Result<bool> run_for(double milliseconds, OnTokens on_tokens) {
+        return run_for(milliseconds, call<OnTokens>, &on_tokens);
     }
 
     /** One scheduling turn; the value says whether work is left. */
-    Result<bool> turn() {
-        bool busy = false;
-        const nextn_status code = nextn_session_turn(handle_.get(), nullptr, nullptr, &busy);
-        if (code != NEXTN_OK) return failure(code);
-        return busy;
+    Result<bool> turn() { return advance(nextn_session_turn); }
+    template <typename OnTokens>
+    Result<bool> turn(OnTokens on_tokens) {
+        return advance(nextn_session_turn, call<OnTokens>, &on_tokens);
     }
+
+    /** Between runs: the request is finished with NEXTN_ABORT and the tokens it has. */
+    Result<Done> cancel(uint64_t id) { return done(nextn_session_cancel(handle_.get(), id)); }
 
     void interrupt() { nextn_session_interrupt(handle_.get()); }
 
@@ -114,6 +122,21 @@ class Session {
     };
 
     explicit Session(nextn_session *session) : handle_(session) {}
+
+    using Part = nextn_status (*)(nextn_session *, nextn_token_callback, void *, bool *);
+
+    Result<bool> advance(Part part, nextn_token_callback callback = nullptr, void *user = nullptr) {
+        bool busy = false;
+        if (const nextn_status code = part(handle_.get(), callback, user, &busy)) return failure(code);
+        return busy;
+    }
+
+    Result<bool> run_for(double milliseconds, nextn_token_callback callback, void *user) {
+        bool busy = false;
+        const nextn_status code = nextn_session_run_for(handle_.get(), milliseconds, callback, user, &busy);
+        if (code != NEXTN_OK) return failure(code);
+        return busy;
+    }
 
     template <typename OnTokens>
     static bool call(void *user, uint64_t id, const int64_t *tokens, size_t count) {

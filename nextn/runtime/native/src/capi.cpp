@@ -7,19 +7,21 @@
 #include "nextn.h"
 #include "session.h"
 
+namespace core = nextn::core;
+
 struct nextn_model {
-    std::shared_ptr<const nextn::core::Model> shared;
+    std::shared_ptr<const core::Model> shared;
 };
 
 struct nextn_session {
-    std::unique_ptr<nextn::core::Session> session;
+    std::unique_ptr<core::Session> session;
     std::string last_error;
 };
 
 namespace {
 
-using nextn::core::Result;
-using nextn::core::Status;
+using core::Result;
+using core::Status;
 
 void write_error(const Status &status, char *error, size_t error_size) {
     if (error != nullptr && error_size > 0) std::snprintf(error, error_size, "%s", status.text().c_str());
@@ -31,11 +33,11 @@ Status without_exceptions(const Body &body) noexcept {
     try {
         return body();
     } catch (const std::bad_alloc &) {
-        return nextn::core::runtime_error("out of memory");
+        return core::runtime_error("out of memory");
     } catch (const std::exception &error) {
-        return nextn::core::runtime_error(error.what());
+        return core::runtime_error(error.what());
     } catch (...) {
-        return nextn::core::runtime_error("unknown exception");
+        return core::runtime_error("unknown exception");
     }
 }
 
@@ -59,9 +61,9 @@ template <typename Params>
 Status read_params(const char *name, const Params *given, Params *values) {
     if (given == nullptr) return {};
     if (given->struct_size < sizeof(size_t) || given->struct_size > sizeof(Params)) {
-        return nextn::core::usage_error(nextn::core::concat(name, ".struct_size is ", given->struct_size,
-                                                ", allowed: at most ", sizeof(Params),
-                                                "; start from the default function"));
+        return core::usage_error(core::concat(name, ".struct_size is ", given->struct_size,
+                                              ", allowed: at most ", sizeof(Params),
+                                              "; start from the default function"));
     }
     std::memcpy(values, given, given->struct_size);
     return {};
@@ -69,13 +71,13 @@ Status read_params(const char *name, const Params *given, Params *values) {
 
 Status open_model(const char *directory, const nextn_model_params *params, nextn_model **model) {
     if (directory == nullptr || model == nullptr)
-        return nextn::core::usage_error("directory and model must not be NULL");
+        return core::usage_error("directory and model must not be NULL");
     nextn_model_params values = nextn_model_default_params();
     NEXTN_RETURN_IF_ERROR(read_params("model_params", params, &values));
-    nextn::core::Model::Options options;
+    core::Model::Options options;
     if (values.torch_library != nullptr) options.torch_library = values.torch_library;
     options.verify_weights = values.verify_weights;
-    auto opened = nextn::core::Model::open(directory, options);
+    auto opened = core::Model::open(directory, options);
     NEXTN_RETURN_IF_ERROR(opened);
     *model = new nextn_model{std::move(*opened)};
     return {};
@@ -83,7 +85,7 @@ Status open_model(const char *directory, const nextn_model_params *params, nextn
 
 Status create_session(nextn_model *model, const nextn_session_params *params, nextn_session **session) {
     if (model == nullptr || session == nullptr)
-        return nextn::core::usage_error("model and session must not be NULL");
+        return core::usage_error("model and session must not be NULL");
     nextn_session_params values = nextn_session_default_params();
     NEXTN_RETURN_IF_ERROR(read_params("session_params", params, &values));
     nextn_executor executor{};
@@ -91,14 +93,14 @@ Status create_session(nextn_model *model, const nextn_session_params *params, ne
         NEXTN_RETURN_IF_ERROR(read_params("executor", values.executor, &executor));
         values.executor = &executor;
     }
-    auto created = nextn::core::Session::create(model->shared, values);
+    auto created = core::Session::create(model->shared, values);
     NEXTN_RETURN_IF_ERROR(created);
     *session = new nextn_session{std::move(*created), {}};
     return {};
 }
 
 Status submit(nextn_session *session, const nextn_request *request, uint64_t *id) {
-    if (request == nullptr) return nextn::core::usage_error("request must not be NULL");
+    if (request == nullptr) return core::usage_error("request must not be NULL");
     nextn_request values = nextn_request_default();
     NEXTN_RETURN_IF_ERROR(read_params("request", request, &values));
     const Result<uint64_t> submitted = session->session->submit(values);
@@ -107,7 +109,7 @@ Status submit(nextn_session *session, const nextn_request *request, uint64_t *id
     return {};
 }
 
-using Advance = Status (nextn::core::Session::*)(const nextn::core::Session::TokenSink &, bool *);
+using Advance = Status (core::Session::*)(const core::Session::TokenSink &, bool *);
 
 nextn_status advance(nextn_session *session, Advance part, nextn_token_callback callback, void *user,
                      bool *busy) {
@@ -149,7 +151,7 @@ void nextn_model_close(nextn_model *model) {
 nextn_model_info nextn_model_get_info(const nextn_model *model) {
     nextn_model_info info{};
     if (model == nullptr) return info;
-    const nextn::core::Manifest &manifest = model->shared->manifest();
+    const core::Manifest &manifest = model->shared->manifest();
     info.num_steps = static_cast<int32_t>(manifest.num_steps);
     info.slots = static_cast<int32_t>(manifest.slots);
     info.num_graphs = static_cast<int32_t>(manifest.graphs.size());
@@ -190,12 +192,33 @@ nextn_status nextn_session_run(nextn_session *session, nextn_token_callback call
 
 nextn_status nextn_session_run_until_finished(nextn_session *session, nextn_token_callback callback,
                                               void *user, bool *busy) {
-    return advance(session, &nextn::core::Session::run_until_finished, callback, user, busy);
+    return advance(session, &core::Session::run_until_finished, callback, user, busy);
+}
+
+nextn_status nextn_session_run_for(nextn_session *session, double milliseconds, nextn_token_callback callback,
+                                   void *user, bool *busy) {
+    bool left = false;
+    const nextn_status status = report(session, [&]() -> Status {
+        // Written so that NaN is refused; a day keeps the conversion below in range.
+        if (!(milliseconds >= 0 && milliseconds <= 86400000.0)) {
+            return core::usage_error(
+                core::concat("milliseconds is ", milliseconds, ", allowed: 0 .. 86400000"));
+        }
+        const auto limit = std::chrono::duration_cast<core::Clock::duration>(
+            std::chrono::duration<double, std::milli>(milliseconds));
+        return session->session->run_for(limit, {callback, user}, &left);
+    });
+    if (busy != nullptr) *busy = left;
+    return status;
 }
 
 nextn_status nextn_session_turn(nextn_session *session, nextn_token_callback callback, void *user,
                                 bool *busy) {
-    return advance(session, &nextn::core::Session::turn, callback, user, busy);
+    return advance(session, &core::Session::turn, callback, user, busy);
+}
+
+nextn_status nextn_session_cancel(nextn_session *session, uint64_t id) {
+    return report(session, [&] { return session->session->cancel(id); });
 }
 
 void nextn_session_interrupt(nextn_session *session) {
@@ -204,9 +227,9 @@ void nextn_session_interrupt(nextn_session *session) {
 
 nextn_status nextn_session_result(nextn_session *session, uint64_t id, nextn_result *result) {
     return report(session, [&]() -> Status {
-        const nextn::core::Request *request = session->session->find(id);
+        const core::Request *request = session->session->find(id);
         if (request == nullptr || result == nullptr) {
-            return nextn::core::usage_error(nextn::core::concat("no request has id ", id, ", or result is NULL"));
+            return core::usage_error(core::concat("no request has id ", id, ", or result is NULL"));
         }
         *result = request->view();
         return {};
@@ -236,7 +259,7 @@ size_t nextn_session_round_times(const nextn_session *session, nextn_round_times
 void *nextn_session_state(nextn_session *session, const char *name, size_t *num_bytes) {
     if (num_bytes != nullptr) *num_bytes = 0;
     if (session == nullptr || name == nullptr) return nullptr;
-    const nextn::core::BoundTensor *const buffer = session->session->state(name);
+    const core::BoundTensor *const buffer = session->session->state(name);
     if (buffer == nullptr) return nullptr;
     if (num_bytes != nullptr) *num_bytes = buffer->bytes();
     const nextn_status status = report(session, [&] { return session->session->read_state(name); });

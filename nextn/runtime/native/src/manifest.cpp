@@ -58,44 +58,35 @@ TensorKind read_kind(const JsonValue &value) {
     return TensorKind::weight;
 }
 
-/** The forms that a device's graphs may have. */
-struct TargetForm {
-    const char *device;
-    Emit emit;
-};
-constexpr TargetForm target_forms[] = {{"cpu", Emit::aoti}, {"cpu", Emit::onnx}, {"cuda", Emit::pt2},
-                                       {"npu", Emit::pt2},  {"npu", Emit::air},  {"npu", Emit::om}};
-
-Emit read_emit(const JsonValue &target) {
-    const std::string device = target["device"].string();
-    const std::string emit = target["emit"].string();
-    std::string forms;
-    for (const TargetForm &form : target_forms) {
-        if (device != form.device) continue;
-        if (emit == emit_name(form.emit)) return form.emit;
-        forms += (forms.empty() ? "" : " or ") + std::string(emit_name(form.emit));
-    }
-    if (forms.empty()) target["device"].refuse("cpu or cuda or npu");
-    target["emit"].refuse(forms);
-    return Emit::aoti;
+Emit read_emit(const std::string &emit) {
+    if (emit == "aoti") return Emit::aoti;
+    if (emit == "air") return Emit::air;
+    return emit == "om" ? Emit::om : Emit::other;
 }
 
 void read_target(const JsonValue &root, Manifest *manifest) {
     manifest->torch_version = root["producer"]["torch"].string();
     const JsonValue target = root["target"];
-    manifest->emit = read_emit(target);
+    manifest->emit_name = target["emit"].string();
+    manifest->emit = read_emit(manifest->emit_name);
+    const std::string device = target["device"].string();
+    const char *const own = manifest->emit == Emit::aoti ? "cpu" : "npu";
+    if (manifest->emit != Emit::other && device != own) target["device"].refuse(own);
     target["world_size"].integer(1, 1);
     target["rank"].integer(0, 0);
     for (const JsonValue &feature : target["isa"].items()) manifest->isa.push_back(feature.string());
 }
 
-/** Forms of ops that were compiled into a graph concern no one here; kernels it calls must be at hand. */
-void read_ops(const JsonValue &ops, Manifest *manifest) {
-    for (const auto &[name, form] : ops.members()) {
-        const std::string text = form.string();
-        if (manifest->emit != Emit::aoti) continue;
-        if (text == "native") manifest->native_ops = true;
-        if (text != "native" && text != "plain") form.refuse("plain or native");
+/** What graphs of libnextn's own formats need; an executor knows what those of others need. */
+void read_requires(const JsonValue &required, Manifest *manifest) {
+    for (const JsonValue &entry : required.items()) {
+        const std::string name = entry.string();
+        const bool known = name == libtorch || name == op_library || name == ascendcl;
+        if (manifest->emit != Emit::other && !known) {
+            entry.refuse(concat(libtorch, " or ", op_library, " or ", ascendcl,
+                                ": this version of libnextn knows no other; install a newer one"));
+        }
+        manifest->required.push_back(name);
     }
 }
 
@@ -198,12 +189,26 @@ void read_weights(const JsonValue &entry, WeightsInfo *weights) {
         weights->names.push_back(tensor["name"].string());
 }
 
-void check_format_version(const JsonValue &value) {
-    const std::string version = value.string();
-    const size_t digits = std::min(version.find_first_not_of("0123456789"), version.size());
-    if (version.substr(0, digits) != "1" || digits == version.size() || version[digits] != '.') {
-        value.refuse("format version 1.x");
+/** The command that wrote the artifact, as far as it can be read. */
+std::string rebuild_command(const JsonValue &root) {
+    std::string command;
+    for (const JsonValue &word : root.find("producer").find("command").items()) {
+        command += word.string() + " ";
     }
+    return (command.empty() ? "nextn-compile CHECKPOINT -o ARTIFACT " : command) + "--force";
+}
+
+Status check_format_version(const JsonDocument &document, const std::string &path) {
+    const std::string version = document.root()["format_version"].string();
+    NEXTN_RETURN_IF_ERROR(document.status());
+    const size_t digits = std::min(version.find_first_not_of("0123456789"), version.size());
+    if (version.substr(0, digits) == "2" && digits < version.size() && version[digits] == '.') return {};
+    return artifact_error(
+               concat("artifact of another format; compile it again: ", rebuild_command(document.root())))
+        .file(path)
+        .key("format_version")
+        .expected("2.x")
+        .found(version);
 }
 
 /** The manifest's own hash is taken with its 64 digits replaced by zeros. */
@@ -228,11 +233,6 @@ void check_own_hash(const JsonDocument &document, std::string text, const std::s
 
 }  // namespace
 
-const char *emit_name(Emit emit) {
-    static const char *const names[] = {"aoti", "pt2", "air", "om", "onnx"};
-    return names[static_cast<size_t>(emit)];
-}
-
 std::string slots_input(int64_t batch) {
     return concat("slots_b", batch);
 }
@@ -251,12 +251,11 @@ Result<Manifest> Manifest::read(const std::string &directory) {
     const JsonValue root = document->root();
 
     // Version and hash first: the meaning of everything else depends on them.
-    check_format_version(root["format_version"]);
-    NEXTN_RETURN_IF_ERROR(document->status());
+    NEXTN_RETURN_IF_ERROR(check_format_version(*document, manifest.path));
     check_own_hash(*document, manifest.text, manifest.path);
     NEXTN_RETURN_IF_ERROR(document->status());
     read_target(root, &manifest);
-    read_ops(root["ops"], &manifest);
+    read_requires(root["requires"], &manifest);
     read_limits(root, &manifest);
     read_buffers(root, &manifest);
     check_block(root["blocks"]["control"], control::width, control::fields);
@@ -280,6 +279,10 @@ std::vector<TensorInfo> Manifest::state_tensors() const {
         tensors.push_back(std::move(tensor));
     }
     return tensors;
+}
+
+bool Manifest::requires_library(const char *name) const {
+    return std::find(required.begin(), required.end(), name) != required.end();
 }
 
 const GraphInfo *Manifest::find_graph(const std::string &name, int64_t batch) const {

@@ -9,14 +9,19 @@
 
 namespace nextn::core {
 
-/** The form of an artifact's graphs: AOTInductor libraries, exported programs, GE IR, what CANN's compiler
- * makes of it, ONNX. */
-enum class Emit { aoti, pt2, air, om, onnx };
+/** The format of an artifact's graphs: AOTInductor libraries, GE IR, what CANN's compiler makes of it, or one
+ * that an executor runs. */
+enum class Emit { aoti, air, om, other };
+
+/** Names of the manifest's `requires` that libnextn itself provides for. */
+constexpr const char *libtorch = "libtorch";
+constexpr const char *op_library = "libnextn_ops";
+constexpr const char *ascendcl = "libascendcl";
 
 struct GraphInfo {
     std::string name;
     int64_t batch = 0;
-    /** The state buffer whose rows are the only output of an `air` or `om` graph; empty for other forms. */
+    /** The state buffer whose rows are the only output of an `air` or `om` graph; empty for other formats. */
     std::string returns;
     std::string file;
     std::string sha256;
@@ -49,9 +54,10 @@ struct Manifest {
 
     std::string torch_version;
     Emit emit = Emit::aoti;
+    std::string emit_name;
     std::vector<std::string> isa;
-    /** Whether any op was compiled to a kernel of libnextn_ops. */
-    bool native_ops = false;
+    /** What replay needs, by the names of the manifest's `requires`. */
+    std::vector<std::string> required;
     int64_t vocab_size = 0;
     std::vector<int64_t> eos_token_ids;
     int64_t num_steps = 0;
@@ -69,9 +75,8 @@ struct Manifest {
     /** The state buffers as graphs bind them, `[(slots + 1) * rows_per_slot, row_width]`. */
     std::vector<TensorInfo> state_tensors() const;
     const GraphInfo *find_graph(const std::string &name, int64_t batch) const;
+    bool requires_library(const char *name) const;
 };
-
-const char *emit_name(Emit emit);
 
 std::string slots_input(int64_t batch);
 

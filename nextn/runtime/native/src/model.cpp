@@ -34,7 +34,7 @@ Status Model::check(const Options &options) {
     NEXTN_RETURN_IF_ERROR(weights);
     weights_ = std::move(*weights);
     NEXTN_RETURN_IF_ERROR(check_weight_tensors());
-    return manifest_.emit == Emit::aoti ? load_torch(options.torch_library) : Status();
+    return manifest_.requires_library(libtorch) ? load_torch(options.torch_library) : Status();
 }
 
 /** Libtorch and the kernels that AOTInductor's graphs call. */
@@ -43,7 +43,7 @@ Status Model::load_torch(const std::string &torch_library) {
     NEXTN_RETURN_IF_ERROR(torch);
     torch_ = *torch;
     NEXTN_RETURN_IF_ERROR(torch_.check_version(manifest_.torch_version, manifest_.path));
-    return manifest_.native_ops ? load_op_library() : Status();
+    return manifest_.requires_library(op_library) ? load_op_library() : Status();
 }
 
 Status Model::check_isa() const {
@@ -117,11 +117,10 @@ Result<std::unique_ptr<Backend>> Model::make_backend(const nextn_executor *execu
             NEXTN_RETURN_IF_ERROR(opened);
             return std::unique_ptr<Backend>(new AclBackend(std::move(*opened)));
         }
-        case Emit::pt2:
-        case Emit::onnx:
+        case Emit::other:
             break;
     }
-    return usage_error(concat("graphs of emit ", emit_name(manifest_.emit), " are run by an executor"))
+    return usage_error(concat("graphs of format ", manifest_.emit_name, " are run by an executor"))
         .file(manifest_.path)
         .key("session_params.executor")
         .expected("an executor")

@@ -68,9 +68,17 @@ Result<std::unique_ptr<Request>> Request::make(const nextn_request &values, cons
     request->seed = values.seed;
     request->temperature = fixed_point(values.temperature);
     if (!values.ignore_eos) request->eos_token_ids = manifest.eos_token_ids;
-    request->tokens.reserve(static_cast<size_t>(request->max_new_tokens));
-    request->accept_lens.reserve(static_cast<size_t>(request->max_new_tokens));
     return request;
+}
+
+void Request::reserve_tokens() {
+    tokens.reserve(static_cast<size_t>(max_new_tokens));
+    accept_lens.reserve(static_cast<size_t>(max_new_tokens));
+}
+
+void Request::shrink_tokens() {
+    tokens.shrink_to_fit();
+    accept_lens.shrink_to_fit();
 }
 
 bool Request::stopped_by_eos() const {
@@ -94,25 +102,24 @@ nextn_result Request::view() const {
 }
 
 void RequestList::push(Request *request) {
+    request->list = this;
     request->next = nullptr;
-    (head_ == nullptr ? head_ : tail_->next) = request;
+    request->before = tail_;
+    (tail_ == nullptr ? head_ : tail_->next) = request;
     tail_ = request;
 }
 
 Request *RequestList::pop() {
     Request *const request = head_;
-    if (request != nullptr) head_ = request->next;
+    if (request != nullptr) remove(request);
     return request;
 }
 
 void RequestList::remove(Request *request) {
-    Request *before = nullptr;
-    for (Request *place = head_; place != nullptr; before = place, place = place->next) {
-        if (place != request) continue;
-        (before == nullptr ? head_ : before->next) = place->next;
-        if (tail_ == place) tail_ = before;
-        return;
-    }
+    if (request->list != this) return;
+    (request->before == nullptr ? head_ : request->before->next) = request->next;
+    (request->next == nullptr ? tail_ : request->next->before) = request->before;
+    request->list = nullptr;
 }
 
 }  // namespace nextn::core

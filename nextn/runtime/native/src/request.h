@@ -13,7 +13,7 @@ namespace nextn::core {
 
 using Clock = std::chrono::steady_clock;
 
-/** A request and all that comes of it. Its vectors are reserved for their largest size when it is made. */
+/** A request and all that comes of it. Room for its tokens is reserved when it gets a slot. */
 struct Request {
     uint64_t id = 0;
     std::vector<int64_t> prompt;
@@ -34,21 +34,28 @@ struct Request {
     Clock::time_point last_token;
 
     Request *next = nullptr; /**< in the list that holds it */
+    Request *before = nullptr;
+    class RequestList *list = nullptr; /**< the list that holds it, if one does */
 
     /** Refuses values that graphs are not defined for. */
     static Result<std::unique_ptr<Request>> make(const nextn_request &values, const Manifest &manifest);
 
+    void reserve_tokens();
+    /** Gives back what was reserved and not used. */
+    void shrink_tokens();
     bool stopped_by_eos() const;
     nextn_result view() const;
 };
 
-/** First in, first out; linked through the requests, so that it never allocates. */
+/** First in, first out; linked through the requests, so that it never allocates. Every call takes the same
+ * time, however many requests it holds. */
 class RequestList {
   public:
     bool empty() const { return head_ == nullptr; }
     Request *front() const { return head_; }
     void push(Request *request);
     Request *pop();
+    /** Nothing if another list, or none, holds it. */
     void remove(Request *request);
 
   private:

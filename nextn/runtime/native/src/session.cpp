@@ -103,6 +103,13 @@ Status Session::run_until_finished(const TokenSink &sink, bool *busy) {
     return {};
 }
 
+Status Session::run_for(Clock::duration limit, const TokenSink &sink, bool *busy) {
+    const Clock::time_point end = Clock::now() + limit;
+    do NEXTN_RETURN_IF_ERROR(turn(sink, busy));
+    while (*busy && finished_.empty() && Clock::now() < end);
+    return {};
+}
+
 Status Session::turn(const TokenSink &sink, bool *busy) {
     const RunningMark mark(&running_);
     if (!mark.taken()) return already_running();
@@ -140,6 +147,7 @@ bool Session::assign_slot() {
     const auto free = std::find(slots_.begin(), slots_.end(), nullptr);
     if (queue_.empty() || free == slots_.end()) return false;
     *free = queue_.pop();
+    (*free)->reserve_tokens();
     prefilling_ = free - slots_.begin();
     memory_->write_control(prefilling_, **free);
     return true;
@@ -230,8 +238,27 @@ void Session::deliver(int64_t slot, const TokenSink &sink) {
 }
 
 void Session::finish(Request *request, nextn_finish_reason reason) {
+    request->shrink_tokens();
     request->finish_reason = reason;
     finished_.push(request);
+}
+
+Status Session::cancel(uint64_t id) {
+    if (running()) return already_running();
+    const auto place = requests_.find(id);
+    if (place == requests_.end()) return usage_error(concat("no request has id ", id));
+    Request *const request = place->second.get();
+    if (request->finish_reason != NEXTN_UNFINISHED) return {};
+    queue_.remove(request);
+    const auto held = std::find(slots_.begin(), slots_.end(), request);
+    if (held != slots_.end()) {
+        const int64_t slot = held - slots_.begin();
+        *held = nullptr;
+        live_.erase(std::remove(live_.begin(), live_.end(), slot), live_.end());
+        if (prefilling_ == slot) prefilling_ = no_slot;
+    }
+    finish(request, NEXTN_ABORT);
+    return {};
 }
 
 void Session::abort_all() {

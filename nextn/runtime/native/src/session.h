@@ -32,7 +32,11 @@ class Session {
     Result<uint64_t> submit(const nextn_request &values);
     Status run(const TokenSink &sink);
     Status run_until_finished(const TokenSink &sink, bool *busy);
+    /** As `run_until_finished`, and also returns after the turn in which `limit` passes. */
+    Status run_for(Clock::duration limit, const TokenSink &sink, bool *busy);
     Status turn(const TokenSink &sink, bool *busy);
+    /** Ends a request that is queued, prefilling or decoding; one that is finished stays as it is. */
+    Status cancel(uint64_t id);
     bool running() const { return running_.load(std::memory_order_relaxed); }
     void interrupt() { interrupted_.store(true, std::memory_order_relaxed); }
 
