@@ -24,7 +24,7 @@ GraphKey = tuple[str, int]
 
 
 @dataclass
-class Request:
+class EagerRequest:
     """One prompt and what became of it. `accept_lens` counts the tokens a round produced before trimming."""
 
     prompt: Sequence[int]
@@ -37,7 +37,7 @@ class Request:
     finish_reason: str | None = None
 
 
-class Session:
+class EagerSession:
     """Slots, state and graphs of one eager session."""
 
     def __init__(
@@ -55,9 +55,9 @@ class Session:
         self.speculation = speculation and shape.num_steps > 0
         self.phases = phases
         self.launches: list[GraphKey] = []
-        self.live: dict[int, Request] = {}
+        self.live: dict[int, EagerRequest] = {}
 
-    def generate(self, requests: Sequence[Request]) -> list[Request]:
+    def generate(self, requests: Sequence[EagerRequest]) -> list[EagerRequest]:
         """Run all requests to the end; a turn is at most one prefill chunk, then one round."""
         queue = deque(requests)
         prefilling: Iterator[None] | None = None
@@ -70,12 +70,12 @@ class Session:
             self.round()
         return list(requests)
 
-    def prefill(self, slot: int, request: Request) -> None:
+    def prefill(self, slot: int, request: EagerRequest) -> None:
         """Admit `request` into `slot`: every chunk, the first token, and the seed of the first drafts."""
         for _ in self.prefill_chunks(slot, request):
             pass
 
-    def prefill_chunks(self, slot: int, request: Request) -> Iterator[None]:
+    def prefill_chunks(self, slot: int, request: EagerRequest) -> Iterator[None]:
         """The same in steps: each launches a chunk, and the last also takes the token and seeds."""
         self.write_control(slot, request)
         prompt = torch.tensor(request.prompt, dtype=torch.int64)
@@ -129,7 +129,7 @@ class Session:
             request.finish_reason = "stop" if request.tokens[-1] in request.eos else "length"
             del self.live[slot]
 
-    def write_control(self, slot: int, request: Request) -> None:
+    def write_control(self, slot: int, request: EagerRequest) -> None:
         """The control row of a fresh request; `RequestError` if the prompt does not fit the artifact."""
         room = self.shape.max_seq_len - len(request.prompt)
         if not request.prompt or room < 1:

@@ -1,4 +1,4 @@
-"""The persistent buffers of a session and the buffers its host writes (design: State)."""
+"""The persistent buffers of a session and the buffers its host writes. Source: docs/design.md, "State"."""
 
 from __future__ import annotations
 

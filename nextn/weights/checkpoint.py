@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nextn.graphs.config import ModelConfig, read_model_config
+from nextn.graphs.config import ModelConfig
 from nextn.runtime.contract.errors import CheckpointError
 from nextn.weights.checkpoint_files import CONFIG_FILES, TOKENIZER_FILES, refuse_link_out
+from nextn.weights.config_json import read_model_config
 from nextn.weights.drafts import (
     Draft,
     classify_draft,

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nextn.graphs.config import ModelConfig, read_model_config
+from nextn.graphs.config import ModelConfig
 from nextn.runtime.contract.errors import CheckpointError
+from nextn.weights.config_json import read_model_config
 from nextn.weights.packed import NEXTN_PREFIX
 from nextn.weights.shards import ShardTensor
 

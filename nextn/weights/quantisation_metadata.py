@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nextn.graphs.config import read_json_object
 from nextn.runtime.contract.errors import CheckpointError
 from nextn.weights.dequantise import Encoding
+from nextn.weights.json_fields import read_json_object
 
 DESCRIPTION_FILE = "quant_model_description.json"
 

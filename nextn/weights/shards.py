@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from nextn.graphs.config import read_json_object
 from nextn.runtime.contract.errors import CheckpointError
 from nextn.weights.checkpoint_files import refuse_link_out
+from nextn.weights.json_fields import read_json_object
 from nextn.weights.original_names import is_draft_name, is_original_name, original_name
 from nextn.weights.safetensors_header import TensorEntry, read_header
 

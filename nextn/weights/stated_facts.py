@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from nextn.graphs.config import read_json_object
 from nextn.weights.assemble import load_weights
 from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.dequantise import FP8_BLOCK, Encoding
 from nextn.weights.encoded_tensors import FLOAT_DTYPES
+from nextn.weights.json_fields import read_json_object
 from nextn.weights.packed import iterate_packed_weights
 from nextn.weights.quantisation_metadata import DESCRIPTION_FILE
 

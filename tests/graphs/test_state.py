@@ -7,11 +7,12 @@ import dataclasses
 import pytest
 import torch
 
-from nextn.graphs.config import ModelConfig, parse_model_config
+from nextn.graphs.config import ModelConfig
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State, input_table, state_table
 from nextn.runtime.contract.blocks import MAX_EOS, MAX_STEPS, Control, Result
 from nextn.runtime.contract.errors import UsageError
+from nextn.weights.config_json import parse_model_config
 from tests.graphs.releases import flash_config, pro_config
 from tests.oracles.synthetic import CASES
 
@@ -58,11 +59,11 @@ def test_rows_hold_the_widest_window(name, max_seq_len):
     ("max_seq_len", "ratio", "rows"),
     [(2, 4, 16), (55, 4, 16), (56, 4, 32), (503, 4, 128), (504, 4, 256), (8192, 4, 2176), (8192, 128, 80)],
 )
-def test_entries_fill_blocks_where_asked(max_seq_len: int, ratio: int, rows: int) -> None:
-    """Of 128, or of 16 where they are no more than 128."""
+def test_entries_are_rounded_up_where_asked(max_seq_len: int, ratio: int, rows: int) -> None:
+    """To a multiple of 128, or of 16 where they are no more than 128."""
     shape = SessionShape(config_of("flash"), max_seq_len=max_seq_len)
-    paged = dataclasses.replace(shape, entries_in_blocks=True)
-    assert paged.entry_rows(ratio) == rows >= shape.entry_rows(ratio) > rows - (128 if rows > 128 else 16)
+    rounded = dataclasses.replace(shape, entry_rows_multiples=(16, 128))
+    assert rounded.entry_rows(ratio) == rows >= shape.entry_rows(ratio) > rows - (128 if rows > 128 else 16)
 
 
 def test_every_state_name_is_unique_and_the_blocks_are_int64():
