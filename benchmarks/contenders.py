@@ -14,9 +14,9 @@ from nextn.graphs.eager_session import EagerRequest, EagerSession, exported_grap
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
-from nextn.weights.assemble import load_weights
 from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.packed import packed_weights
+from nextn.weights.tensor_reader import load_weights
 
 Contender = Callable[[Sequence[int], int], list[int]]
 """`contender(prompt ids, new tokens) -> generated ids`; EOS does not stop it, so that lengths are equal."""

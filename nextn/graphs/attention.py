@@ -24,7 +24,7 @@ from nextn.graphs.window import CompressedEntries, Window
 
 @dataclass(frozen=True)
 class LayerState:
-    """The state buffers of one layer; the last four are None where the layer kind has none."""
+    """The state buffers of one layer; the last four are None if the layer has no such buffer."""
 
     window: Tensor
     ring: Tensor | None = None

@@ -13,7 +13,7 @@ from nextn.runtime.contract.blocks import Control, Result
 
 
 class Drafting(Phase):
-    """Common ground of the phases that run NextN."""
+    """The base of the phases that run NextN."""
 
     def draft(self, streams: Tensor, ids: Tensor, window: Window) -> Tensor:
         """Streams `[T, M, H]` of the window's positions, ids `[T]` one position later -> own streams."""

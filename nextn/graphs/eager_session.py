@@ -1,7 +1,8 @@
 """The eager session driver: the native host loop in Python, over exported programs or eager modules.
 
-Tests and golden vectors use it; it follows the host protocol of the design step by step (one prefill chunk
-of one slot, then one round of the live slots), so that what it proves holds for the native loop's order too.
+Tests and golden vectors use it. It launches graphs in the order of the native loop, one prefill chunk of one
+slot and then one round of the live slots (docs/design.md, "Rounds and accept"), so that its results hold for
+that loop too.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ GraphKey = tuple[str, int]
 
 @dataclass
 class EagerRequest:
-    """One prompt and what became of it. `accept_lens` counts the tokens a round produced before trimming."""
+    """One prompt with its results. `accept_lens` counts the tokens that a round produced before trimming."""
 
     prompt: Sequence[int]
     max_new_tokens: int
@@ -165,7 +166,7 @@ def eager_graphs(model: Model, state: State, shape: SessionShape) -> dict[GraphK
 def exported_graphs(
     model: Model, state: State, shape: SessionShape, keys: Sequence[GraphKey] | None = None
 ) -> dict[GraphKey, nn.Module]:
-    """The same graphs through `torch.export`: the programs that are lowered, run eagerly."""
+    """The same graphs through `torch.export`: the programs that targets lower, run eagerly."""
     programs: dict[GraphKey, nn.Module] = {}
     for key in keys or graph_keys(shape):
         module = build_graph(*key, model, state, shape)

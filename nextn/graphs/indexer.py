@@ -18,7 +18,9 @@ from nextn.graphs.window import CompressedEntries, Window
 
 
 class Indexer(nn.Module):
-    """Index scores are fp32; Hadamard rotation and fp4 simulation cancel in exact math and are left out."""
+    """Scores are fp32. The release's Hadamard rotation cancels in exact arithmetic; it is left out, and so is
+    the fp4 rounding after it.
+    """
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
         super().__init__()

@@ -110,7 +110,7 @@ def layer_state(state: State, index: int, ratio: int) -> LayerState:
 
 
 def derived_constants(config: ModelConfig) -> dict[str, Tensor]:
-    """Weights no checkpoint stores, under the names `Model` gives them."""
+    """Weights that no checkpoint stores, under the names `Model` gives them."""
     return {
         "rope_plain.inverse_frequencies": inverse_frequencies(config, compressed=False),
         "rope_compress.inverse_frequencies": inverse_frequencies(config, compressed=True),

@@ -107,7 +107,7 @@ def _read_architecture(reader: FieldReader) -> ModelConfig:
     rotary = read_rotary(reader, reader.integer("head_dim"))
     vocab_size = reader.integer("vocab_size")
     eos_token_ids = _eos_token_ids(reader, vocab_size)
-    # Tensors decide what the draft is: a DSpark release counts its blocks here.
+    # Tensors decide which draft there is: a DSpark release counts its blocks here.
     nextn_layers = (
         reader.integer("num_nextn_predict_layers", minimum=0) if reader.has("num_nextn_predict_layers") else 0
     )

@@ -159,7 +159,7 @@ class FieldReader:
         return tuple(values)
 
     def constant(self, key: str, required: bool | int | float | str) -> None:
-        """Accept an absent or null key, and otherwise only the one value the architecture has."""
+        """Accept an absent or null key, and otherwise only the value that the architecture fixes."""
         if not self.has(key):
             return
         found = self.raw[key]

@@ -1,4 +1,4 @@
-"""Which files a checkpoint consists of, and every tensor their headers hold."""
+"""The files that belong to a checkpoint, every tensor in their headers, and where links may lead."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from nextn.runtime.contract.errors import CheckpointError
-from nextn.weights.checkpoint_files import refuse_link_out
 from nextn.weights.json_fields import read_json_object
 from nextn.weights.original_names import is_draft_name, is_original_name, original_name
 from nextn.weights.safetensors_header import TensorEntry, read_header
 
 SINGLE_FILE = "model.safetensors"
 INDEX_SUFFIX = ".safetensors.index.json"
+
+CONFIG_FILES = ("config.json", "generation_config.json")
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json")
+"""The files about text that an artifact carries along."""
 
 
 @dataclass(frozen=True)
@@ -30,24 +34,24 @@ class Shards:
     """The union of all shard headers, by name on disk."""
 
     origin: Path
-    """The index, or the single file: what an error about an absent tensor names."""
+    """The index, or the single file; an error about an absent tensor names it."""
     tensors: dict[str, ShardTensor]
     warnings: tuple[str, ...]
     draft_fault: CheckpointError | None = None
-    """Why tensors of the draft, which the index lists, could not be read; the Target has none among them."""
+    """The fault that kept tensors of the draft, which the index lists, from being read."""
     unread_draft: str | None = None
-    """What to say of a file that was not read although it has, or may have, tensors of the draft."""
+    """A sentence about a file that was not read although it has, or may have, tensors of the draft."""
 
 
 def read_shards(folder: Path, wanted: Callable[[str], bool] | None = None) -> Shards:
     """Read and validate the header of every safetensors file that belongs to the checkpoint.
 
-    An index decides which files belong, and so does a file that holds what the index omits; their headers
-    decide which tensors exist.
+    The files of the index belong, and files whose tensors the index omits; the headers decide which tensors
+    exist.
 
     Args:
         folder: the checkpoint.
-        wanted: if given, and the index lists names it is true of, only their files are read.
+        wanted: if given, and true of names that the index lists, only the files of those names are read.
 
     Raises:
         CheckpointError: no safetensors file, an index that names an absent shard or tensor of the Target,
@@ -68,7 +72,7 @@ def read_shards(folder: Path, wanted: Callable[[str], bool] | None = None) -> Sh
     if chosen:
         reading = {name: shard for name, shard in listed.items() if shard in set(chosen.values())}
     elif wanted is not None:
-        # Beside a file with what is wanted and the index omits, the listed ones need not be there.
+        # If an unlisted file holds the wanted tensors, the listed files need not be there.
         reader.read_unlisted(belonging, listed, wanted)
         if reader.tensors:
             return reader.shards()
@@ -79,7 +83,7 @@ def read_shards(folder: Path, wanted: Callable[[str], bool] | None = None) -> Sh
 
 
 class _ShardReader:
-    """Collects the tensors of one folder's files, and what is odd about them.
+    """Collects the tensors of one folder's files, and warnings about the files.
 
     Args:
         folder: the checkpoint.
@@ -109,7 +113,7 @@ class _ShardReader:
             self.tensors[name] = ShardTensor(file, entry)
 
     def read_listed(self, listed: Mapping[str, str]) -> None:
-        """The shards of an index; without those of the draft alone that cannot be read."""
+        """The shards of an index, except unreadable ones that hold nothing but the draft."""
         by_shard: dict[str, list[str]] = {}
         for name, shard in listed.items():
             by_shard.setdefault(shard, []).append(name)
@@ -141,7 +145,7 @@ class _ShardReader:
                 self._tolerate(fault, [name])
 
     def _tolerate(self, error: CheckpointError, names: Iterable[str]) -> None:
-        """Keeps the fault for whoever wants to draft; raises it if the Target is affected."""
+        """Keeps the fault for sessions that draft; raises it if the Target is affected."""
         if not all(map(is_draft_name, names)):
             raise error
         self._draft_fault = self._draft_fault or error
@@ -149,7 +153,7 @@ class _ShardReader:
     def read_unlisted(
         self, belonging: Set[str], listed: Iterable[str], wanted: Callable[[str], bool] | None
     ) -> None:
-        """The files beside those that belong: what an index omits is loaded, what it lists elsewhere is not.
+        """The files beside those that belong: loads tensors the index omits, not those it lists elsewhere.
 
         Exporters write a draft to a file of its own and forget it in the index.
         """
@@ -179,9 +183,23 @@ class _ShardReader:
                 self._unread_draft = f"{file.name}, which is not part of {self._origin.name}, was not read"
 
 
+def refuse_link_out(folder: Path, file: Path) -> None:
+    """Raise if `file`, of the checkpoint `folder`, is a link that leads out of it. Otherwise a folder
+    made by somebody else could have other files of this machine read, or copied into an artifact.
+
+    A dangling link is left to the code that reads the file.
+    """
+    try:
+        target = file.resolve()
+    except (OSError, RuntimeError, ValueError):
+        return
+    if not any(target.is_relative_to(root) for root in _allowed_roots(folder)):
+        raise CheckpointError("link leaves the checkpoint", file=file, expected=folder, found=target)
+
+
 def _find_index(folder: Path) -> Path | None:
     standard = folder / (SINGLE_FILE + ".index.json")
-    # A link to nowhere is an index that was not downloaded, not the absence of one.
+    # A dangling link is an index that was not downloaded, not the absence of one.
     if os.path.lexists(standard):
         return standard
     candidates = sorted(folder.glob(f"*{INDEX_SUFFIX}"))
@@ -240,3 +258,12 @@ def _read(folder: Path, file: Path, named_by: Path | None = None) -> dict[str, T
         ) from error
     refuse_link_out(folder, file)
     return read_header(file)
+
+
+def _allowed_roots(folder: Path) -> list[Path]:
+    resolved = folder.resolve()
+    roots = [resolved]
+    if resolved.parent.name == "snapshots":
+        # The Hugging Face cache keeps files once, in blobs/, and fills snapshots/<revision>/ with links.
+        roots.append(resolved.parent.parent / "blobs")
+    return roots

@@ -14,9 +14,9 @@ from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
 from nextn.graphs.window import Window
-from nextn.weights.assemble import load_weights
 from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.packed import packed_weights
+from nextn.weights.tensor_reader import load_weights
 from tests.oracles.case_oracle import CaseOracle
 from tests.rounds.programs import Programs, SessionPrograms
 

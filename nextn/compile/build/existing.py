@@ -12,7 +12,7 @@ from nextn.compile.targets.lowering import GRAPHS_FOLDER, WEIGHTS_FILE
 from nextn.runtime.contract.errors import ArtifactError, UsageError
 from nextn.runtime.contract.golden_format import GOLDEN_FILE
 from nextn.runtime.contract.manifest import MANIFEST_FILE, FileRecord, GraphRecord, Manifest, parse_manifest
-from nextn.weights.checkpoint_files import TOKENIZER_FILES
+from nextn.weights.shards import TOKENIZER_FILES
 
 _FILES = {MANIFEST_FILE, WEIGHTS_FILE, GOLDEN_FILE, SCRIPT, *TOKENIZER_FILES}
 _ARTIFACT_ENTRIES = {*_FILES, GRAPHS_FOLDER, OM_FOLDER}

@@ -25,8 +25,8 @@ from nextn.runtime.contract.manifest import (
     Target,
 )
 from nextn.weights.checkpoint import Checkpoint
-from nextn.weights.checkpoint_files import TOKENIZER_FILES
 from nextn.weights.packed import packed_weights
+from nextn.weights.shards import TOKENIZER_FILES
 
 DEMO = "demo"
 

@@ -29,9 +29,9 @@ from nextn.runtime.contract.errors import UsageError
 from nextn.runtime.tool.interrupts import orderly
 from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.config_json import read_model_config
+from nextn.weights.content_checks import check_expert_tables, stated_layout_warning
 from nextn.weights.pack_items import common_encoding
 from nextn.weights.packed import packed_weights
-from nextn.weights.stated_facts import check_expert_tables, stated_form_warning
 
 
 def compile_command(
@@ -127,7 +127,7 @@ def _opened(options: CompileOptions) -> Checkpoint:
         # To describe a checkpoint, damage of its draft is to be described too.
         draft_needed=options.num_steps > 0 and not options.inspect,
     )
-    if (stated := stated_form_warning(checkpoint)) is not None:
+    if (stated := stated_layout_warning(checkpoint)) is not None:
         checkpoint = replace(checkpoint, warnings=(*checkpoint.warnings, stated))
     looking = options.inspect or options.check_finite
     is_refused = options.num_steps > 0 and not looking and not checkpoint.has_nextn
