@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from nextn.graphs.config import ModelConfig
+from nextn.graphs.ops.collectives import Parallel, gather_argmax, reduce_sum
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State, input_table, state_table
 from nextn.runtime.contract.blocks import MAX_EOS, MAX_STEPS, Control, Result
@@ -117,6 +118,11 @@ def test_inputs_of_a_session():
         ("batch_sizes", (1, 1)),
         ("max_seq_len", 1),
         ("prefill_chunk", 0),
+        ("stored_layouts", (("head.weight", "int8_row"), ("head.weight", "int8_row"))),
+        ("entry_rows_multiples", ()),
+        ("entry_rows_multiples", (0, 16)),
+        ("entry_rows_multiples", (128, 16)),
+        ("parallel", Parallel(0, 2)),
     ],
 )
 def test_shapes_out_of_range_are_refused_by_name(key, value):
@@ -130,3 +136,21 @@ def test_a_window_is_one_row_wider_than_the_number_of_steps():
         shape = SessionShape(config_of("tiny"), num_steps=num_steps, batch_sizes=(2, 5))
         assert (shape.window_rows, shape.slots) == (num_steps + 1, 5)
     assert torch.tensor(WIDEST) == shape.window_rows
+
+
+def test_an_unknown_layout_is_refused_by_the_name_of_its_matrix():
+    shape = SessionShape(config_of("tiny"))
+    with pytest.raises(UsageError, match="head.weight"):
+        dataclasses.replace(shape, stored_layouts=(("head.weight", "fp4"),))
+
+
+@pytest.mark.parametrize(("rank", "size", "key"), [(0, 0, "size"), (2, 2, "rank"), (-1, 1, "rank")])
+def test_ranks_out_of_range_are_refused_by_name(rank, size, key):
+    with pytest.raises(UsageError, match=f"parallel.{key}"):
+        Parallel(rank, size)
+
+
+def test_one_rank_adds_no_node():
+    x = torch.randn(2, 3)
+    assert reduce_sum(x, Parallel()) is x
+    assert gather_argmax(torch.tensor([[1.0, 3.0, 3.0]]), Parallel()).tolist() == [1]
