@@ -10,13 +10,13 @@ from transformers import DeepseekV4ForCausalLM
 
 import nextn
 from nextn.compile.build.inputs import checkpoint_folder
-from nextn.graphs.eager_session import Request, Session, exported_graphs
+from nextn.graphs.eager_session import EagerRequest, EagerSession, exported_graphs
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
-from nextn.weights.assemble import load_weights
 from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.packed import packed_weights
+from nextn.weights.tensor_reader import load_weights
 
 Contender = Callable[[Sequence[int], int], list[int]]
 """`contender(prompt ids, new tokens) -> generated ids`; EOS does not stop it, so that lengths are equal."""
@@ -45,8 +45,8 @@ def exported(steps: int, max_seq_len: int) -> Contender:
     graphs = exported_graphs(model, state, shape, keys)
 
     def run(prompt: Sequence[int], new_tokens: int) -> list[int]:
-        request = Request(prompt, new_tokens)
-        Session(shape, state, graphs).generate([request])
+        request = EagerRequest(prompt, new_tokens)
+        EagerSession(shape, state, graphs).generate([request])
         return request.tokens
 
     return run

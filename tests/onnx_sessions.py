@@ -11,7 +11,7 @@ import onnx
 import torch
 
 from nextn.compile.targets.lowering import ONNX
-from nextn.graphs.eager_session import GraphKey, Request, Session, eager_graphs
+from nextn.graphs.eager_session import EagerRequest, EagerSession, GraphKey, eager_graphs
 from nextn.graphs.model import Model
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
@@ -47,19 +47,19 @@ class Exported:
             self.opened[key] = open_file(self.file(key))
         return self.opened[key]
 
-    def eager(self, **options: bool) -> Session:
+    def eager(self, **options: bool) -> EagerSession:
         model, state = Model(self.shape), State(self.shape)
         model.load_weights(load_packed(self.artifact / ONNX.weights_file))
-        return Session(self.shape, state, eager_graphs(model, state, self.shape), **options)
+        return EagerSession(self.shape, state, eager_graphs(model, state, self.shape), **options)
 
-    def session(self, lost: tuple[GraphKey, str] | None = None, **options: bool) -> Session:
+    def session(self, lost: tuple[GraphKey, str] | None = None, **options: bool) -> EagerSession:
         """`lost` is a present output of one graph that its launches do not keep."""
         state = State(self.shape)
         graphs = {
             key: launcher(self.runtime(key), state, lost[1] if lost and lost[0] == key else None)
             for key in self.keys
         }
-        return Session(self.shape, state, graphs, **options)
+        return EagerSession(self.shape, state, graphs, **options)
 
 
 def export_small(folder: Path) -> Exported:
@@ -80,24 +80,24 @@ def launcher(session: Any, state: State, lost: str | None = None) -> Callable[[]
     return launch
 
 
-def requests() -> list[Request]:
+def requests() -> list[EagerRequest]:
     """Three for two slots: past a chunk, many blocks and the window; one of a single token."""
     return [
-        Request([3, 1, 4, 1, 5, 9, 2, 6, 5] * 3, 24, seed=5, temperature=0.8),
-        Request([7], 20),
-        Request([8, 2] * 20, 12, seed=11, temperature=1.2),
+        EagerRequest([3, 1, 4, 1, 5, 9, 2, 6, 5] * 3, 24, seed=5, temperature=0.8),
+        EagerRequest([7], 20),
+        EagerRequest([8, 2] * 20, 12, seed=11, temperature=1.2),
     ]
 
 
-def long_requests() -> list[Request]:
+def long_requests() -> list[EagerRequest]:
     """Past a block of 128 while decoding, and past as many blocks of 4 as `tiny` chooses from."""
     return [
-        Request([3, 1, 4, 1, 5, 9, 2, 6, 5] * 12, 60, seed=5, temperature=0.8),
-        Request([7], 150, seed=2, temperature=1.0),
+        EagerRequest([3, 1, 4, 1, 5, 9, 2, 6, 5] * 12, 60, seed=5, temperature=0.8),
+        EagerRequest([7], 150, seed=2, temperature=1.0),
     ]
 
 
-def outcome(session: Session, asked: Sequence[Request] | None = None) -> Outcome:
+def outcome(session: EagerSession, asked: Sequence[EagerRequest] | None = None) -> Outcome:
     """Tokens, accept lengths and finish reason of every request; of `requests()` if none are given."""
     done = session.generate(requests() if asked is None else asked)
     return [(one.tokens, one.accept_lens, one.finish_reason) for one in done]

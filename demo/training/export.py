@@ -13,7 +13,8 @@ from .config import BOS, CONFIG, EOS, PAD
 from .model import DemoModel, kept_in_float32
 from .prompts import write_prompts
 
-RELEASE = Path(__file__).resolve().parent.parent
+RELEASE = Path(__file__).resolve().parents[2] / "nextn" / "weights" / "demo"
+"""The folder of the shipped checkpoint."""
 
 
 def to_release(state: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 LOGS = Path(__file__).with_name("logs")
-FOLDER = LOGS.parent.parent  # contains the package, so that its modules run from anywhere
+FOLDER = LOGS.parent.parent  # stages run here, where `training` is importable
 
 
 def stages(scratch: Path) -> list[tuple[str, list[str]]]:

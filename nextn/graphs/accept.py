@@ -1,4 +1,7 @@
-"""Acceptance and emission on device (design section 4): tensors only, no data-dependent shape."""
+"""Acceptance and emission on the device, by tensors of fixed shape alone.
+
+Source: docs/design.md, "Rounds and accept".
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from nextn.runtime.contract.blocks import Control, Result
 
 @dataclass(frozen=True)
 class Emission:
-    """What a request emits: all int64 `[B]`; `last` is the new bonus token."""
+    """The tokens that requests emit, all int64 `[B]`; `last` is the new bonus token."""
 
     count: Tensor
     last: Tensor
@@ -51,7 +54,7 @@ def emit(control: Tensor, drawn: Tensor, produced: Tensor) -> Emission:
 def accept_round(control: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
     """New control rows `[B, F]` and result rows `[B, Result.WIDTH]` of one round.
 
-    control holds k drafts of the round, drawn `[B, k + 1]` the tokens verification drew.
+    control holds the k drafts of the round, drawn `[B, k + 1]` the tokens that verification drew.
     """
     draft = read_field(control, Control.DRAFT)[:, : drawn.shape[1] - 1]  # [B, k]
     accepted = matched_drafts(draft, drawn[:, :-1])
@@ -78,7 +81,7 @@ def advanced_control(control: Tensor, emission: Emission, position: Tensor) -> T
 
 
 def result_rows(drawn: Tensor, emission: Emission, accepted: Tensor, position: Tensor) -> Tensor:
-    """Result rows int64 `[B, Result.WIDTH]`; columns no field covers are 0."""
+    """Result rows int64 `[B, Result.WIDTH]`; columns that belong to no field are 0."""
     empty = torch.zeros(drawn.shape[0], Result.WIDTH, dtype=torch.int64)
     return with_fields(
         empty,

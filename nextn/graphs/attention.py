@@ -1,4 +1,7 @@
-"""Attention of one layer: sliding window, plus compressed entries in C4 and C128 layers (spec 4, 5)."""
+"""Attention of one layer: sliding window, plus compressed entries in C4 and C128 layers.
+
+Source: docs/mathematics.md, "Attention".
+"""
 
 from __future__ import annotations
 
@@ -10,21 +13,18 @@ from torch import Tensor, nn
 from nextn.graphs.compressor import Compressor
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.indexer import Indexer
-from nextn.graphs.norm import RMSNorm
-from nextn.graphs.ops.apply_rope import apply_rope
-from nextn.graphs.ops.cast import cast
-from nextn.graphs.ops.collectives import reduce_sum
+from nextn.graphs.ops.collectives import Parallel, reduce_sum
 from nextn.graphs.ops.linear import Weight, grouped_linear, linear
-from nextn.graphs.ops.rms_norm import unit_rms
-from nextn.graphs.ops.rows import write_rows
+from nextn.graphs.ops.norms import RMSNorm, unit_rms
+from nextn.graphs.ops.rope import Rope, apply_rope
+from nextn.graphs.ops.rows import cast, write_rows
 from nextn.graphs.ops.window_attention import window_attention
-from nextn.graphs.rope import Rope
-from nextn.graphs.window import Window
+from nextn.graphs.window import CompressedEntries, Window
 
 
 @dataclass(frozen=True)
 class LayerState:
-    """The state buffers of one layer; the last four are None where the layer kind has none."""
+    """The state buffers of one layer; the last four are None if the layer has no such buffer."""
 
     window: Tensor
     ring: Tensor | None = None
@@ -36,9 +36,10 @@ class LayerState:
 class Attention(nn.Module):
     """`ratio` 0: window only; 4: window + indexed entries; 128: window + all visible entries."""
 
-    def __init__(self, config: ModelConfig, ratio: int, dtype: torch.dtype) -> None:
+    def __init__(self, config: ModelConfig, ratio: int, dtype: torch.dtype, parallel: Parallel) -> None:
         super().__init__()
         self.config = config
+        self.parallel = parallel
         self.ratio = ratio
         heads, width = config.num_attention_heads, config.head_dim
         self.wq_a = Weight((config.q_lora_rank, config.hidden_size), dtype)
@@ -63,23 +64,25 @@ class Attention(nn.Module):
         query = apply_rope(unit_rms(query, config.rms_norm_eps), cos[:, None], sin[:, None])  # [T, N, D]
         own = self.key_value(x, cos, sin)
         keys = self._window_keys(own, window, state.window)
-        chosen, capacity = self._compress(x, latent, window, rope, (cos, sin), state)
+        entries = self._compress(x, window, rope, state)
+        chosen = None if entries is None else self._choose(x, latent, window, (cos, sin), state)
         output = window_attention(
-            query.view(window.batch, window.num_rows, *query.shape[1:]),
-            keys,
-            window.start,
-            window.count,
-            self.attn_sink,
-            state.entries,
-            None if state.entries is None else window.slots,
-            chosen,
-            self.ratio,
-            capacity,
+            query=query.view(window.batch, window.num_rows, *query.shape[1:]),
+            keys=keys,
+            start=window.start,
+            count=window.count,
+            sink=self.attn_sink,
+            entries=None if entries is None else entries.rows,
+            slots=None if entries is None else entries.slots,
+            chosen=chosen,
+            ratio=self.ratio,
+            capacity=0 if entries is None else entries.capacity,
         )
         self.write_window(own, window, state.window)
         output = apply_rope(output.flatten(0, 1), cos[:, None], -sin[:, None])  # [T, N, D]
         grouped = output.reshape(x.shape[0], config.o_groups, -1)
-        return reduce_sum(linear(grouped_linear(grouped, self.wo_a, config.o_groups), self.wo_b))
+        output = linear(grouped_linear(grouped, self.wo_a, config.o_groups), self.wo_b)
+        return reduce_sum(output, self.parallel)
 
     def key_value(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """Rotated key = value row of each input row: fp32 `[T, D]`."""
@@ -87,39 +90,42 @@ class Attention(nn.Module):
 
     def write_window(self, own: Tensor, window: Window, ring: Tensor) -> None:
         """Store key-value rows `own [T, D]` in the sliding-window ring."""
-        rows_per_slot = ring.shape[0] // (window.scratch_slot + 1)
-        write_rows(ring, window.ring_write_index(rows_per_slot), own)
+        write_rows(ring, window.ring_write_index(window.rows_per_slot(ring)), own)
 
     def _window_keys(self, own: Tensor, window: Window, ring: Tensor) -> Tensor:
         """Keys `[B, W - 1 + V, D]` from position start - (W - 1) on."""
-        rows_per_slot = ring.shape[0] // (window.scratch_slot + 1)
-        earlier = window.earlier_rows(ring, rows_per_slot, self.config.sliding_window - 1)
+        earlier = window.earlier_rows(ring, window.rows_per_slot(ring), self.config.sliding_window - 1)
         # The ring's dtype rounds the window's own rows too, so that a row is the same key in every graph.
         current = cast(own, ring.dtype).view(window.batch, window.num_rows, -1)
         return torch.cat([earlier, current], dim=1)
 
-    def _compress(
-        self,
-        x: Tensor,
-        latent: Tensor,
-        window: Window,
-        rope: Rope,
-        rotary: tuple[Tensor, Tensor],
-        state: LayerState,
-    ) -> tuple[Tensor | None, int]:
-        """Writes the entries that the window completes; which are chosen `[B, V, topk]`, and how many fit.
-
-        None are chosen where the layer has no indexer, or all fit into its choice.
-        """
+    def _compress(self, x: Tensor, window: Window, rope: Rope, state: LayerState) -> CompressedEntries | None:
+        """Writes the entries that the window completes, the indexer's too; None in a window-only layer."""
         if self.compressor is None:
-            return None, 0
+            return None
         assert state.ring is not None and state.entries is not None
-        capacity = state.entries.shape[0] // (window.scratch_slot + 1)
-        self.compressor(x, window, rope, state.ring, state.entries, capacity)
+        entries = window.entries(state.entries, self.ratio)
+        self.compressor(x, window, rope, state.ring, entries)
+        if self.indexer is not None:
+            assert state.indexer_ring is not None
+            self.indexer.compressor(x, window, rope, state.indexer_ring, self._indexed(window, state))
+        return entries
+
+    def _choose(
+        self, x: Tensor, latent: Tensor, window: Window, rotary: tuple[Tensor, Tensor], state: LayerState
+    ) -> Tensor | None:
+        """The entries that each row attends to, `[B, V, topk]`; None for all that are visible to it.
+
+        That is the case without an indexer, and where no more entries exist than the indexer would choose.
+        """
         if self.indexer is None:
-            return None, capacity
-        assert state.indexer_ring is not None and state.indexer_entries is not None
-        self.indexer.compressor(x, window, rope, state.indexer_ring, state.indexer_entries, capacity)
-        if capacity <= self.config.index_topk:
-            return None, capacity
-        return self.indexer.choose(x, latent, window, rotary, state.indexer_entries, capacity), capacity
+            return None
+        indexed = self._indexed(window, state)
+        if indexed.capacity <= self.config.index_topk:
+            return None
+        return self.indexer.choose(x, latent, window, rotary, indexed)
+
+    def _indexed(self, window: Window, state: LayerState) -> CompressedEntries:
+        """The entries that the indexer scores."""
+        assert state.indexer_entries is not None
+        return window.entries(state.indexer_entries, self.ratio)

@@ -1,20 +1,19 @@
-"""The phases that run NextN: seed, draft extend, draft step (design section 4, spec section 8)."""
+"""The phases that run NextN: seed, draft extend, draft step. Source: docs/design.md, "Graphs"."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from nextn.graphs.control import read_field, with_fields
+from nextn.graphs.control import draw_rows, read_field, with_fields
 from nextn.graphs.ops.rows import read_rows, write_rows
 from nextn.graphs.phase import Phase
-from nextn.graphs.sampling import draw_rows
 from nextn.graphs.window import Window
 from nextn.runtime.contract.blocks import Control, Result
 
 
 class Drafting(Phase):
-    """Common ground of the phases that run NextN."""
+    """The base of the phases that run NextN."""
 
     def draft(self, streams: Tensor, ids: Tensor, window: Window) -> Tensor:
         """Streams `[T, M, H]` of the window's positions, ids `[T]` one position later -> own streams."""
@@ -39,10 +38,10 @@ class Drafting(Phase):
 
 
 class Seed(Drafting):
-    """NextN over the prompt's last W pairs; only the last pair's draft is needed (spec section 8.2).
+    """NextN over the prompt's last W pairs; only the last pair's draft is needed.
 
-    The other pairs matter through their key-value rows alone, and a row's key-value depends on its own
-    pair only, so they skip attention and experts.
+    The other pairs matter through their key-value rows alone, and a key-value row depends on its own pair
+    only, so they skip attention and experts (docs/mathematics.md, "NextN layer").
     """
 
     def forward(self) -> tuple[()]:
@@ -85,7 +84,7 @@ class DraftExtend(Drafting):
 
 
 class DraftStep(Drafting):
-    """NextN on its own streams; the control block says which step this is."""
+    """NextN on its own streams; the control block holds the number of the step."""
 
     def forward(self) -> tuple[()]:
         control = self.control_rows()

@@ -1,7 +1,8 @@
 """The eager session driver: the native host loop in Python, over exported programs or eager modules.
 
-Tests and golden vectors use it; it follows the host protocol of the design step by step (one prefill chunk
-of one slot, then one round of the live slots), so that what it proves holds for the native loop's order too.
+Tests and golden vectors use it. It launches graphs in the order of the native loop, one prefill chunk of one
+slot and then one round of the live slots (docs/design.md, "Rounds and accept"), so that its results hold for
+that loop too.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ GraphKey = tuple[str, int]
 
 
 @dataclass
-class Request:
-    """One prompt and what became of it. `accept_lens` counts the tokens a round produced before trimming."""
+class EagerRequest:
+    """One prompt with its results. `accept_lens` counts the tokens that a round produced before trimming."""
 
     prompt: Sequence[int]
     max_new_tokens: int
@@ -37,7 +38,7 @@ class Request:
     finish_reason: str | None = None
 
 
-class Session:
+class EagerSession:
     """Slots, state and graphs of one eager session."""
 
     def __init__(
@@ -55,9 +56,9 @@ class Session:
         self.speculation = speculation and shape.num_steps > 0
         self.phases = phases
         self.launches: list[GraphKey] = []
-        self.live: dict[int, Request] = {}
+        self.live: dict[int, EagerRequest] = {}
 
-    def generate(self, requests: Sequence[Request]) -> list[Request]:
+    def generate(self, requests: Sequence[EagerRequest]) -> list[EagerRequest]:
         """Run all requests to the end; a turn is at most one prefill chunk, then one round."""
         queue = deque(requests)
         prefilling: Iterator[None] | None = None
@@ -70,12 +71,12 @@ class Session:
             self.round()
         return list(requests)
 
-    def prefill(self, slot: int, request: Request) -> None:
+    def prefill(self, slot: int, request: EagerRequest) -> None:
         """Admit `request` into `slot`: every chunk, the first token, and the seed of the first drafts."""
         for _ in self.prefill_chunks(slot, request):
             pass
 
-    def prefill_chunks(self, slot: int, request: Request) -> Iterator[None]:
+    def prefill_chunks(self, slot: int, request: EagerRequest) -> Iterator[None]:
         """The same in steps: each launches a chunk, and the last also takes the token and seeds."""
         self.write_control(slot, request)
         prompt = torch.tensor(request.prompt, dtype=torch.int64)
@@ -129,7 +130,7 @@ class Session:
             request.finish_reason = "stop" if request.tokens[-1] in request.eos else "length"
             del self.live[slot]
 
-    def write_control(self, slot: int, request: Request) -> None:
+    def write_control(self, slot: int, request: EagerRequest) -> None:
         """The control row of a fresh request; `RequestError` if the prompt does not fit the artifact."""
         room = self.shape.max_seq_len - len(request.prompt)
         if not request.prompt or room < 1:
@@ -165,7 +166,7 @@ def eager_graphs(model: Model, state: State, shape: SessionShape) -> dict[GraphK
 def exported_graphs(
     model: Model, state: State, shape: SessionShape, keys: Sequence[GraphKey] | None = None
 ) -> dict[GraphKey, nn.Module]:
-    """The same graphs through `torch.export`: the programs that are lowered, run eagerly."""
+    """The same graphs through `torch.export`: the programs that targets lower, run eagerly."""
     programs: dict[GraphKey, nn.Module] = {}
     for key in keys or graph_keys(shape):
         module = build_graph(*key, model, state, shape)

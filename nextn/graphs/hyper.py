@@ -1,4 +1,7 @@
-"""Manifold-constrained hyper-connections: M residual streams, mixed around each sub-layer (spec 3.1-3.5)."""
+"""Parameters of the hyper-connections: M residual streams, mixed around each sub-layer.
+
+Source: docs/mathematics.md, "Hyper-connections".
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from torch.nn import functional
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.ops import hyper_connection
 from nextn.graphs.ops.hyper_connection import weighted_streams
-from nextn.graphs.ops.rms_norm import unit_rms
+from nextn.graphs.ops.norms import unit_rms
 
 
 class Mixing(NamedTuple):
@@ -31,20 +34,25 @@ def register_mixing(module: nn.Module, prefix: str, config: ModelConfig, *, head
 
 
 def mixing(module: nn.Module, prefix: str) -> Mixing:
-    """The parameters `register_mixing` left under `prefix`."""
+    """The parameters that `register_mixing` registered under `prefix`."""
     return Mixing(*(module.get_buffer(f"{prefix}_{part}") for part in Mixing._fields))
 
 
 def hyper_pre(x: Tensor, parameters: Mixing, config: ModelConfig) -> tuple[Tensor, Tensor, Tensor]:
     """Streams `x [T, M, H]` -> sub-layer input `[T, H]` in x's dtype, post `[T, M]`, comb `[T, M, M]`."""
-    fn, base, scale = parameters
     return hyper_connection.hyper_pre(
-        x, fn, scale, base, config.rms_norm_eps, config.hc_eps, config.hc_sinkhorn_iters
+        x=x,
+        fn=parameters.fn,
+        scale=parameters.scale,
+        base=parameters.base,
+        norm_eps=config.rms_norm_eps,
+        eps=config.hc_eps,
+        iterations=config.hc_sinkhorn_iters,
     )
 
 
 def hyper_head(x: Tensor, parameters: Mixing, config: ModelConfig) -> Tensor:
-    """Collapse of the streams `[T, M, H]` before the final norm: `[T, H]` in x's dtype (spec section 3.5)."""
+    """Collapse of the streams `[T, M, H]` before the final norm: `[T, H]` in x's dtype."""
     mix = functional.linear(unit_rms(x.flatten(1), config.rms_norm_eps), parameters.fn)  # [T, M]
     weight = torch.sigmoid(mix * parameters.scale + parameters.base) + config.hc_eps
     return weighted_streams(weight, x)

@@ -1,4 +1,7 @@
-"""The C4 indexer: scores compressed entries with its own small compressor and picks the best (spec 5.5)."""
+"""The C4 indexer: scores compressed entries with its own small compressor and chooses the best.
+
+Source: docs/mathematics.md, "Indexer and the tie rule".
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,17 @@ from torch import Tensor, nn
 
 from nextn.graphs.compressor import Compressor
 from nextn.graphs.config import ModelConfig
-from nextn.graphs.ops.apply_rope import apply_rope
-from nextn.graphs.ops.cast import fp32
 from nextn.graphs.ops.indexer_topk import indexer_topk
 from nextn.graphs.ops.linear import Weight, linear
-from nextn.graphs.window import Window
+from nextn.graphs.ops.rope import apply_rope
+from nextn.graphs.ops.rows import fp32
+from nextn.graphs.window import CompressedEntries, Window
 
 
 class Indexer(nn.Module):
-    """Index scores are fp32; Hadamard rotation and fp4 simulation cancel in exact math and are left out."""
+    """Scores are fp32. The release's Hadamard rotation cancels in exact arithmetic; it is left out, and so is
+    the fp4 rounding after it.
+    """
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
         super().__init__()
@@ -32,13 +37,12 @@ class Indexer(nn.Module):
         latent: Tensor,
         window: Window,
         rotary: tuple[Tensor, Tensor],
-        entries: Tensor,
-        capacity: int,
+        entries: CompressedEntries,
     ) -> Tensor:
-        """Entry numbers int64 `[B, V, index_topk]`, best by the tie rule; hidden ones fill up at the end.
+        """The best entries of each row by the tie rule: numbers int64 `[B, V, index_topk]`, hidden ones last.
 
-        x `[T, H]`, latent (the normed query latent) `[T, q_lora_rank]`, entries
-        `[(slots + 1) * capacity, index_head_dim]`; rotary cos, sin `[T, R / 2]`.
+        x `[T, H]`, latent (the normed query latent) `[T, q_lora_rank]`, rotary cos, sin `[T, R / 2]`, entries
+        of the indexer's own compressor.
         """
         cos, sin = rotary
         query = linear(latent, self.wq_b).view(-1, self.heads, self.width)  # [T, NI, DI]
@@ -46,11 +50,11 @@ class Indexer(nn.Module):
         scale = self.width**-0.5 * self.heads**-0.5
         weight = fp32(linear(x, self.weights_proj)) * scale  # [T, NI]
         return indexer_topk(
-            query.view(window.batch, window.num_rows, self.heads, self.width),
-            weight.view(window.batch, window.num_rows, self.heads),
-            entries,
-            window.slots,
-            window.reach // self.compressor.ratio,
-            self.topk,
-            capacity,
+            query=query.view(window.batch, window.num_rows, self.heads, self.width),
+            weight=weight.view(window.batch, window.num_rows, self.heads),
+            entries=entries.rows,
+            slots=entries.slots,
+            complete=window.reach // entries.ratio,
+            topk=self.topk,
+            capacity=entries.capacity,
         )

@@ -1,4 +1,7 @@
-"""`Model`: the Target, NextN and what they share, under the packed weight names of `weights/`."""
+"""`Model`: the Target, NextN and the modules they share, under the names of packed weights.
+
+Source: docs/design.md, "Packed weights".
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from nextn.graphs.config import ModelConfig
 from nextn.graphs.hyper import hyper_head, mixing, register_mixing
 from nextn.graphs.layer import Layer
 from nextn.graphs.nextn import NextN
-from nextn.graphs.norm import RMSNorm
 from nextn.graphs.ops.linear import Weight
+from nextn.graphs.ops.norms import RMSNorm
+from nextn.graphs.ops.rope import Rope, inverse_frequencies
 from nextn.graphs.ops.rows import read_rows
-from nextn.graphs.rope import Rope, inverse_frequencies
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
 from nextn.graphs.window import Window
@@ -33,19 +36,19 @@ class Model(nn.Module):
         self.config = config
         self.embed = Weight((config.vocab_size, config.hidden_size), dtype)
         self.layers = nn.ModuleList(
-            Layer(config, ratio, index < config.num_hash_layers, dtype)
+            Layer(config, ratio, index < config.num_hash_layers, dtype, shape.parallel)
             for index, ratio in enumerate(config.compress_ratios)
         )
-        self.mtp = nn.ModuleList(NextN(config, dtype) for _ in range(min(shape.num_steps, 1)))
+        self.mtp = nn.ModuleList(NextN(config, dtype, shape.parallel) for _ in range(min(shape.num_steps, 1)))
         register_mixing(self, "hc_head", config, head=True)
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, torch.float32)
         self.head = Weight((config.vocab_size, config.hidden_size), torch.float32)
         self.rope_plain = Rope(config.qk_rope_head_dim)
         self.rope_compress = Rope(config.qk_rope_head_dim)
-        for name in shape.int8_weights:
+        for name, layout in shape.stored_layouts:
             matrix = self.get_submodule(name.removesuffix(".weight"))
             assert isinstance(matrix, Weight), name
-            matrix.store_as_int8_rows()
+            matrix.store_as(layout)
 
     @property
     def nextn(self) -> NextN:
@@ -107,7 +110,7 @@ def layer_state(state: State, index: int, ratio: int) -> LayerState:
 
 
 def derived_constants(config: ModelConfig) -> dict[str, Tensor]:
-    """Weights no checkpoint stores, under the names `Model` gives them."""
+    """Weights that no checkpoint stores, under the names `Model` gives them."""
     return {
         "rope_plain.inverse_frequencies": inverse_frequencies(config, compressed=False),
         "rope_compress.inverse_frequencies": inverse_frequencies(config, compressed=True),

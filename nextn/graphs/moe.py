@@ -1,4 +1,7 @@
-"""Mixture of experts: hash or score routing, clamped experts, one shared expert (spec section 6)."""
+"""Mixture of experts: hash or score routing, clamped experts, one shared expert.
+
+Source: docs/mathematics.md, "Mixture of experts".
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nextn.graphs.config import ModelConfig
-from nextn.graphs.ops.cast import fp32
-from nextn.graphs.ops.clamped_swiglu import clamped_swiglu
-from nextn.graphs.ops.collectives import reduce_sum
-from nextn.graphs.ops.expert_mlp import expert_mlp
+from nextn.graphs.ops.collectives import Parallel, reduce_sum
+from nextn.graphs.ops.experts import clamped_swiglu, expert_mlp
 from nextn.graphs.ops.linear import Weight, linear
-from nextn.graphs.ops.route import hash_route, score_route
+from nextn.graphs.ops.routing import hash_route, score_route
+from nextn.graphs.ops.rows import fp32
 
 
 class Gate(nn.Module):
-    """Router: fp32 scores; hash layers look the experts up by token id, yet weigh them by score."""
+    """Router: fp32 scores; hash layers choose experts by token id, and weigh them by score too."""
 
     def __init__(self, config: ModelConfig, hashed: bool) -> None:
         super().__init__()
@@ -54,8 +56,9 @@ class Experts(nn.Module):
 class MixtureOfExperts(nn.Module):
     """Routed experts plus the shared expert, which is clamped as well."""
 
-    def __init__(self, config: ModelConfig, hashed: bool, dtype: torch.dtype) -> None:
+    def __init__(self, config: ModelConfig, hashed: bool, dtype: torch.dtype, parallel: Parallel) -> None:
         super().__init__()
+        self.parallel = parallel
         self.limit = config.swiglu_limit
         self.gate = Gate(config, hashed)
         inner = config.moe_intermediate_size
@@ -65,7 +68,9 @@ class MixtureOfExperts(nn.Module):
     def forward(self, x: Tensor, ids: Tensor) -> Tensor:
         """x `[T, H]`, ids int64 `[T]` of the same rows -> fp32 `[T, H]`."""
         index, weight = self.gate(x, ids)
-        routed = expert_mlp(x, index, weight, self.experts.w13, self.experts.w2, self.limit)
+        routed = expert_mlp(
+            x, index, weight, gate_up=self.experts.w13, down=self.experts.w2, limit=self.limit
+        )
         hidden = clamped_swiglu(linear(x, self.shared_experts.w13), self.limit)
         shared = linear(hidden, self.shared_experts.w2)
-        return reduce_sum(routed + fp32(shared))
+        return reduce_sum(routed + fp32(shared), self.parallel)

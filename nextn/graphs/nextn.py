@@ -1,4 +1,7 @@
-"""NextN, the draft layer: fuses target streams with the next token, one SWA layer, own head (spec 7)."""
+"""NextN, the draft layer: fuses target streams with the next token, one SWA layer, own head.
+
+Source: docs/mathematics.md, "NextN layer".
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,18 @@ from nextn.graphs.attention import LayerState
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.hyper import hyper_head, mixing, register_mixing
 from nextn.graphs.layer import Layer
-from nextn.graphs.norm import RMSNorm
+from nextn.graphs.ops.collectives import Parallel
 from nextn.graphs.ops.linear import Weight, linear
-from nextn.graphs.rope import Rope
+from nextn.graphs.ops.norms import RMSNorm
+from nextn.graphs.ops.rope import Rope
 from nextn.graphs.window import Window
 
 
 class NextN(Layer):
     """`mtp.0` of the release. Embedding and LM head are the Target's and stay with the caller."""
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
-        super().__init__(config, ratio=0, hashed=False, dtype=dtype)
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, parallel: Parallel) -> None:
+        super().__init__(config, ratio=0, hashed=False, dtype=dtype, parallel=parallel)
         self.e_proj = Weight((config.hidden_size, config.hidden_size), dtype)
         self.h_proj = Weight((config.hidden_size, config.hidden_size), dtype)
         self.enorm = RMSNorm(config.hidden_size, config.rms_norm_eps, dtype)
@@ -35,7 +39,7 @@ class NextN(Layer):
     def draft(
         self, streams: Tensor, embedded: Tensor, ids: Tensor, window: Window, rope: Rope, ring: Tensor
     ) -> Tensor:
-        """Own streams `[T, M, H]`, before hc_head: what the next draft step recycles."""
+        """Own streams `[T, M, H]`, before hc_head; the next draft step takes them as its input."""
         return self(self.fuse(streams, embedded), ids, window, rope, LayerState(ring))
 
     def hidden(self, own_streams: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""`Phase`: common ground of all graphs, as modules over one `Model` and one `State`.
+"""`Phase`: the base of all graphs, as modules over one `Model` and one `State`.
 
-A phase takes no arguments and returns nothing. What one phase leaves for the next is state, so `round`
-is literally its phases in sequence and cannot differ from them.
+A phase takes no arguments and returns nothing. Phases hand results on through state, so `round` is the
+sequence of its phases and cannot differ from them (docs/design.md, "Graphs").
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nextn.graphs.window import Window
 
 
 class Phase(nn.Module):
-    """Which slots a graph serves, and how it reaches their blocks and streams."""
+    """A part of a graph; reads its slots from `slots_input`, and reaches their blocks and streams."""
 
     def __init__(self, model: Model, state: State, shape: SessionShape, slots_input: str) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""The table of graphs (design section 4): which exist for a session shape, and the module of each."""
+"""The table of graphs: those that exist for a session shape, and the module of each.
+
+Source: docs/design.md, "Graphs".
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from nextn.graphs.state import State
 from nextn.graphs.target_phases import Accept, Prefill, Verify
 
 SEPARATE_PHASES = ("verify", "accept", "draft_extend", "draft_step")
-"""Graphs of one phase each, for who runs and times phases one by one; a `round` is all of them."""
+"""Graphs of one phase each, for hosts that run or time phases one by one; a `round` holds all of them."""
 
 
 def graph_keys(shape: SessionShape) -> list[tuple[str, int]]:

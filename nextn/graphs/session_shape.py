@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from nextn.graphs.config import ModelConfig
+from nextn.graphs.ops.collectives import ONE_RANK, Parallel
+from nextn.graphs.ops.linear import StoredLayout
 from nextn.runtime.contract.blocks import MAX_STEPS, MAX_WINDOW_ROWS
 from nextn.runtime.contract.errors import UsageError
-
-_ENTRY_BLOCK, _SMALL_ENTRY_BLOCK = 128, 16
-"""Rows of the blocks that `entries_in_blocks` fills; small ones where all entries fit into a large one."""
 
 
 @dataclass(frozen=True)
 class SessionShape:
     """Model architecture plus the sizes a compiled artifact is fixed to.
 
-    `dtype` is the compute dtype of matrices, caches and streams (`float32` or `bfloat16`); what the
-    spec keeps in fp32 (section 5.7c) stays fp32 either way. `int8_weights` are the names of the matrices that
-    graphs take as int8 rows. With `entries_in_blocks` a slot's compressed entries fill whole blocks, as
-    Ascend's paged operators read them. Raises `UsageError` on values out of range.
+    `dtype` is the compute dtype of matrices, caches and streams (`float32` or `bfloat16`); everything else is
+    fp32 either way (docs/mathematics.md, "Notation"). `stored_layouts` has the layout of each matrix that
+    graphs take in another layout than the plain one, by its packed name. `entry_rows_multiples`, in rising
+    order, round the compressed entries of a slot up: to a multiple of the largest that is smaller than their
+    number, else of the first. Raises `UsageError` on values out of range.
     """
 
     config: ModelConfig
@@ -28,8 +29,9 @@ class SessionShape:
     batch_sizes: tuple[int, ...] = (1,)
     max_seq_len: int = 4096
     prefill_chunk: int = 128
-    int8_weights: tuple[str, ...] = ()
-    entries_in_blocks: bool = False
+    stored_layouts: tuple[tuple[str, StoredLayout], ...] = ()
+    entry_rows_multiples: tuple[int, ...] = (1,)
+    parallel: Parallel = ONE_RANK
 
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "bfloat16"):
@@ -50,6 +52,29 @@ class SessionShape:
             raise UsageError(
                 "chunk too short", key="prefill_chunk", expected=">= 1", found=self.prefill_chunk
             )
+        self._check_layouts()
+        multiples = self.entry_rows_multiples
+        if not multiples or multiples[0] < 1 or tuple(sorted(set(multiples))) != multiples:
+            raise UsageError(
+                "bad multiples of entries",
+                key="entry_rows_multiples",
+                expected="rising integers >= 1",
+                found=multiples,
+            )
+        if self.parallel.size != 1:
+            raise UsageError(
+                "weights are not split over ranks", key="parallel", expected="one rank", found=self.parallel
+            )
+
+    def _check_layouts(self) -> None:
+        names = [name for name, _ in self.stored_layouts]
+        if len(set(names)) != len(names):
+            raise UsageError("a matrix has two layouts", key="stored_layouts", found=names)
+        for name, layout in self.stored_layouts:
+            if layout not in get_args(StoredLayout):
+                raise UsageError(
+                    "unknown layout", key=name, expected="|".join(get_args(StoredLayout)), found=layout
+                )
 
     @property
     def slots(self) -> int:
@@ -63,22 +88,24 @@ class SessionShape:
 
     @property
     def ring_rows(self) -> int:
-        """Rows per slot of a sliding-window ring: W + n_max - 1 (spec section 5.7)."""
+        """Rows per slot of a sliding-window ring: W + n_max - 1 (docs/design.md, "Ring sizes")."""
         return self.config.sliding_window + MAX_WINDOW_ROWS - 1
 
     def compressor_rows(self, ratio: int) -> int:
-        """Rows per slot of a compressor ring: c * r + n_max - 1 (spec section 5.7)."""
+        """Rows per slot of a compressor ring: c * r + n_max - 1 (docs/design.md, "Ring sizes")."""
         return overlap(ratio) * ratio + MAX_WINDOW_ROWS - 1
 
     def entry_rows(self, ratio: int) -> int:
-        """Compressed entries per slot; covers the verify window that may reach past `max_seq_len`."""
+        """Compressed entries per slot; enough for a verify window that reaches past `max_seq_len`."""
         rows = -(-(self.max_seq_len + MAX_WINDOW_ROWS) // ratio)
-        if not self.entries_in_blocks:
-            return rows
-        block = _ENTRY_BLOCK if rows > _ENTRY_BLOCK else _SMALL_ENTRY_BLOCK
-        return -(-rows // block) * block
+        first, *larger = self.entry_rows_multiples
+        multiple = max((one for one in larger if one < rows), default=first)
+        return -(-rows // multiple) * multiple
 
 
 def overlap(ratio: int) -> int:
-    """The factor c of spec section 5.2: C4 entries overlap their predecessor, C128 entries do not."""
+    """The factor c: C4 entries overlap their predecessor, C128 entries do not.
+
+    Source: docs/mathematics.md, "Compressor".
+    """
     return 2 if ratio == 4 else 1

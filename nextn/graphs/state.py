@@ -1,4 +1,4 @@
-"""The persistent buffers of a session and the buffers its host writes (design: State)."""
+"""The persistent buffers of a session and the buffers its host writes. Source: docs/design.md, "State"."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class State(nn.Module):
         self.reset_scratch()
 
     def reset_scratch(self) -> None:
-        """A padded row replays the scratch slot: finished, so it never advances or emits."""
+        """Make the scratch slot a finished request. Padded rows replay it, so they never advance or emit."""
         control = self.get_buffer("control")
         control[self.scratch_slot] = 0
         control[self.scratch_slot, Control.FINISHED.columns] = 1

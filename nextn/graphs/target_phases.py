@@ -1,15 +1,17 @@
-"""The phases that run the Target, and acceptance: prefill, verify, accept (design section 4)."""
+"""The phases that run the Target, and acceptance: prefill, verify, accept.
+
+Source: docs/design.md, "Graphs".
+"""
 
 from __future__ import annotations
 
 import torch
 
 from nextn.graphs.accept import accept_round, advanced_control, emit, result_rows
-from nextn.graphs.control import read_field, with_fields
+from nextn.graphs.control import draw_rows, read_field, with_fields
 from nextn.graphs.model import Model
 from nextn.graphs.ops.rows import read_rows, write_rows
 from nextn.graphs.phase import Phase
-from nextn.graphs.sampling import draw_rows
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
 from nextn.runtime.contract.blocks import Control, Result
@@ -50,7 +52,7 @@ class WindowPhase(Phase):
 
 
 class Verify(WindowPhase):
-    """Target over `[bonus, d1 .. dk]`; leaves streams for the extend and drawn tokens for accept."""
+    """Target over `[bonus, d1 .. dk]`; writes the streams for the extend and the drawn tokens for accept."""
 
     def forward(self) -> tuple[()]:
         control = self.control_rows()

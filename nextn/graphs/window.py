@@ -3,6 +3,8 @@
 One code path serves prefill (B = 1, V = chunk), decode (V = 1), verify and draft extend (V = n): a window
 reads rows of earlier positions from the rings, uses its own rows directly, then writes its own rows. Rows
 of earlier positions are always read before the window's rows replace them, so a chunk may exceed the ring.
+
+Source: docs/design.md, "Windows: reading and writing order".
 """
 
 from __future__ import annotations
@@ -12,8 +14,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nextn.graphs.ops.known_positions import known_positions
 from nextn.graphs.ops.rows import read_rows
+from nextn.graphs.ops.window_attention import known_positions
+
+
+@dataclass(frozen=True)
+class CompressedEntries:
+    """The compressed entries of one layer, and the slots of the requests that read them.
+
+    rows `[(slots + 1) * capacity, D]`: for each slot `capacity` consecutive entries, of `ratio` positions
+    each; slots int64 `[B]`.
+    """
+
+    rows: Tensor
+    slots: Tensor
+    capacity: int
+    ratio: int
 
 
 @dataclass(frozen=True)
@@ -44,8 +60,16 @@ class Window:
 
     @property
     def reach(self) -> Tensor:
-        """Positions each row may know of `[B, V]`."""
+        """The number of positions that each row knows, int64 `[B, V]`."""
         return known_positions(self.start, self.count, self.num_rows)
+
+    def rows_per_slot(self, buffer: Tensor) -> int:
+        """Rows of one slot in `buffer [(slots + 1) * rows, D]`."""
+        return buffer.shape[0] // (self.scratch_slot + 1)
+
+    def entries(self, rows: Tensor, ratio: int) -> CompressedEntries:
+        """The entries `rows` of a layer of `ratio`, for the requests of this window."""
+        return CompressedEntries(rows, self.slots, self.rows_per_slot(rows), ratio)
 
     def ring_write_index(self, rows_per_slot: int) -> Tensor:
         """Flat ring row of each window row `[B, V]`.
@@ -73,8 +97,8 @@ class Window:
         rows = read_rows(ring, slot * rows_per_slot + positions % rows_per_slot)  # [B, P, D]
         return torch.where(valid[..., None], rows, 0)
 
-    def entry_index(self, entries: Tensor, usable: Tensor, rows_per_slot: int) -> Tensor:
-        """Flat index of compressed `entries [B, J]`; where not `usable` or past capacity: scratch."""
-        usable = usable & (entries < rows_per_slot)
+    def entry_index(self, number: Tensor, usable: Tensor, capacity: int) -> Tensor:
+        """Flat index of the entries of `number [B, J]`; where not `usable` or past capacity: scratch."""
+        usable = usable & (number < capacity)
         slot = torch.where(usable, self.slots[:, None], self.scratch_slot)
-        return slot * rows_per_slot + entries % rows_per_slot
+        return slot * capacity + number % capacity

@@ -1,9 +1,9 @@
 """Checkpoints: open, validate, map to original names, assemble and pack."""
 
-from nextn.weights.assemble import load_weights
 from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.pack import load_packed, pack_weights, read_packed_header
 from nextn.weights.packed import PackedWeight, packed_weights
+from nextn.weights.tensor_reader import load_weights
 
 __all__ = [
     "Checkpoint",

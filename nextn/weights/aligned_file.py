@@ -96,7 +96,7 @@ class AlignedFileWriter:
     """Writes a planned file under a temporary name; the final name appears only when it is complete.
 
     Use as a context manager; call `begin` for each planned tensor, in any order, and `write` for its data.
-    A run that is interrupted leaves the temporary file, in which the next run finds what was written.
+    An interrupted run leaves the temporary file; the next run finds there the data already written.
 
     Raises:
         ExecutionError: the disk is full or another write fault; nothing is left behind.
@@ -134,7 +134,7 @@ class AlignedFileWriter:
             raise self._fault(error) from error
 
     def read(self, tensor: PlannedTensor) -> Iterator[bytes]:
-        """What lies at the place of `tensor` now, in pieces."""
+        """The bytes at the place of `tensor`, in pieces."""
         self.begin(tensor.name)
         left = tensor.nbytes
         while left and (data := self._file.read(min(left, _READ_BYTES))):
@@ -162,7 +162,7 @@ class AlignedFileWriter:
         try:
             self._file.close()
         except (AttributeError, OSError):
-            # Closing flushes what could not be written; the first fault has been reported.
+            # Closing flushes data that could not be written; the first fault has been reported.
             pass
 
     def _fault(self, error: OSError) -> ExecutionError:
@@ -174,10 +174,10 @@ class AlignedFileWriter:
 
 
 def take_back(path: Path) -> None:
-    """Makes a finished file of `AlignedFileWriter` an unfinished one again, if there is one.
+    """Gives a finished file of `AlignedFileWriter` its temporary name again, if there is one.
 
-    For a file that nothing claims: a journal beside it may still vouch for its tensors, and if none does,
-    its bytes count as space of the file to be written instead.
+    Call it for a file without a record: the next run keeps the tensors that the journal beside it lists, and
+    without a journal overwrites the file, whose bytes then count as free space.
     """
     temporary = path.with_name(path.name + PARTIAL_SUFFIX)
     if temporary.exists():

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nextn.graphs.config import ModelConfig, read_model_config
+from nextn.graphs.config import ModelConfig
 from nextn.runtime.contract.errors import CheckpointError
 from nextn.weights.checkpoint_files import CONFIG_FILES, TOKENIZER_FILES, refuse_link_out
+from nextn.weights.config_json import read_model_config
 from nextn.weights.drafts import (
     Draft,
     classify_draft,
@@ -35,12 +36,12 @@ class Checkpoint:
 
     folder: Path
     draft_folder: Path | None
-    """Where `mtp.*` comes from if not from `folder`."""
+    """The folder that `mtp.*` comes from, if it is not `folder`."""
     config: ModelConfig
     layout: Layout
     draft: Draft
     tensors: Mapping[str, EncodedTensor]
-    """By original name (spec section 2.1)."""
+    """By original name."""
     warnings: tuple[str, ...]
     shared_copies: SharedCopies
     described_but_absent: tuple[str, ...] = ()
@@ -63,7 +64,7 @@ class Checkpoint:
 
         Raises:
             CheckpointError: the config, a header or the index is invalid; a tensor is missing, unknown,
-                mis-shaped or stored in a way that is none of the published ones; a file is a link that leaves
+                mis-shaped or stored in no published layout; a file is a link that leaves
                 its folder; the draft folder holds no NextN layer or one of another architecture.
         """
         source = _Source(Path(folder))
@@ -103,7 +104,7 @@ class Checkpoint:
             tensors=encoded | draft_encoded,
             warnings=tuple(dict.fromkeys(warnings)),
             shared_copies=draft_source.copies_of_shared(),
-            # What a damaged shard would hold is another matter.
+            # Tensors of a damaged shard are absent only because it could not be read.
             described_but_absent=()
             if source.shards.draft_fault
             else source.metadata.absent(source.shards.tensors),
@@ -115,13 +116,13 @@ class Checkpoint:
             self.draft.require_nextn(self.folder)
 
     def source_record(self, name: str, stored: StoredTensor, sha256: str) -> tuple[str, str, str]:
-        """What a manifest says of a tensor on disk: file, name in it, SHA-256 of its bytes.
+        """The manifest's record of a tensor on disk: file, name in it, SHA-256 of its bytes.
 
         Files are relative to the checkpoint; those of a separate draft folder are under `draft/`.
 
         Args:
-            name: the original name of the tensor it belongs to, which tells the folder: one may lie in the
-                other, or be the other.
+            name: the original name of the tensor it belongs to. It decides between the two folders, since one
+                may lie in the other, or be the other.
             stored: the tensor on disk.
             sha256: of its bytes.
         """
@@ -132,7 +133,7 @@ class Checkpoint:
         return file.as_posix(), stored.name, sha256
 
     def source_records(self, name: str) -> list[tuple[str, str, str]]:
-        """The records of every tensor on disk behind the original name; reads them whole."""
+        """The records of every tensor on disk that holds a part of the original one; reads them whole."""
         records = []
         for stored in self.tensors[name].stored:
             digest = hashlib.sha256()
@@ -143,7 +144,7 @@ class Checkpoint:
 
 
 class _Source:
-    """One folder of tensors and what it says about their quantisation.
+    """One folder of tensors, with its metadata about their quantisation.
 
     Args:
         folder: with or without a config.
@@ -169,7 +170,7 @@ class _Source:
         return SharedCopies(copies_of_shared(self.shards.tensors), self.metadata, self.shards.origin)
 
     def part(self, encoded: Mapping[str, EncodedTensor], draft: bool) -> LayoutPart:
-        """What the layout of the draft, or of all else, is told from."""
+        """The tensors of the draft, or all others, from which their layout is detected."""
         names = [name for name in self.shards.tensors if is_draft_name(name) == draft]
         return LayoutPart(names, list(encoded.values()), self.metadata)
 

@@ -1,8 +1,8 @@
-"""Exact dequantisation of a release's matrices (spec section 2.2): tables of codes, then one multiplication.
+"""Exact dequantisation of a release's matrices by tables of codes, then one multiplication.
 
 Every product is rounded at most once, in the output dtype: fp8 and fp4 values have at most four significant
 bits and their scales are powers of two, so that those products are exact; int8 values times an fp32 scale
-round to fp32 first, and to bfloat16 from there.
+round to fp32 first, and to bfloat16 from there. Source: docs/mathematics.md, "Dequantisation".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MXFP4_GROUP = 32
 """Neighbouring columns that share one scale of an fp4 matrix; a byte holds two columns."""
 
 SCALE_NAN = 255
-"""The one ue8m0 code that is not a power of two."""
+"""The only ue8m0 code that is not a power of two."""
 
 PIECE_BYTES = 512 * 1024
 """Codes that are best dequantised at a time.

@@ -1,4 +1,7 @@
-"""Which draft a checkpoint carries: its tensors tell, `config.json` does not (spec section 1.6)."""
+"""The draft that a checkpoint holds, which its tensors show and `config.json` does not.
+
+Source: docs/design.md, "Which draft a checkpoint holds".
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nextn.graphs.config import ModelConfig, read_model_config
+from nextn.graphs.config import ModelConfig
 from nextn.runtime.contract.errors import CheckpointError
+from nextn.weights.config_json import read_model_config
 from nextn.weights.packed import NEXTN_PREFIX
 from nextn.weights.shards import ShardTensor
 
@@ -17,7 +21,7 @@ DraftKind = Literal["nextn", "none", "dspark", "several", "foreign", "damaged"]
 
 _DSPARK_MODULES = frozenset({"main_proj", "main_norm", "markov_head", "confidence_head"})
 
-# What makes an MTP block the NextN layer of DeepSeek-V4: it norms the embedding before fusing it.
+# Only the NextN layer of DeepSeek-V4 norms the embedding before fusing it; other MTP blocks lack this tensor.
 _FUSION_NORM = f"{NEXTN_PREFIX}enorm.weight"
 
 _NEXTN_FIELDS = (
@@ -43,7 +47,7 @@ _NEXTN_FIELDS = (
     "norm_topk_prob",
     "swiglu_limit",
 )
-"""What NextN is computed from: one score-routed layer of ratio 0, with neither YaRN nor an indexer."""
+"""The fields that NextN depends on: one score-routed layer of ratio 0, with neither YaRN nor an indexer."""
 
 _DAMAGED = "the NextN layer is damaged"
 
@@ -55,16 +59,16 @@ _INSTEAD = (
 
 @dataclass(frozen=True)
 class Draft:
-    """The draft found, a tensor that shows it, and what to say when it cannot draft."""
+    """The kind of draft, a tensor that shows the kind, and a sentence for the error when it cannot draft."""
 
     kind: DraftKind
     evidence: str | None
     found: str
     fault: CheckpointError | None = None
-    """Of a damaged one."""
+    """Set for a damaged draft."""
 
     def require_nextn(self, folder: Path) -> None:
-        """Raise unless the draft is a NextN layer; the sentence says what was found and what to use."""
+        """Raise unless the draft is a NextN layer; the error names the draft and the flags to use."""
         if self.fault is not None:
             raise CheckpointError(
                 f"{_DAMAGED}: {self.fault.message}; {_INSTEAD}",
@@ -88,7 +92,7 @@ def classify_draft(names: Iterable[str], unread: str | None = None) -> Draft:
 
     Args:
         names: of the tensors that were read.
-        unread: what to say of a file with others, see `Shards`.
+        unread: a sentence about a file with tensors that were not read, see `Shards.unread_draft`.
     """
     draft = list(names)
     if not draft and unread is not None:
@@ -107,14 +111,14 @@ def classify_draft(names: Iterable[str], unread: str | None = None) -> Draft:
 
 
 def damaged_draft(fault: CheckpointError) -> Draft:
-    """A draft that cannot be read, which plain decoding need not care about."""
+    """A draft that cannot be read; plain decoding works without it."""
     return Draft("damaged", fault.key, f"{_DAMAGED}: {fault}", fault)
 
 
 def refuse_other_config(target: ModelConfig, folder: Path) -> None:
     """Raise if the `config.json` of a draft folder is unusable or gives NextN other values than the Target's.
 
-    Graphs compute NextN with the Target's. A folder without a config holds tensors alone, whose shapes are
+    Graphs compute NextN with the Target's values. Of a folder without a config only the tensor shapes are
     compared.
     """
     file = folder / "config.json"
@@ -134,7 +138,7 @@ def refuse_other_config(target: ModelConfig, folder: Path) -> None:
 
 
 def refuse_other_architectures(tensors: Mapping[str, ShardTensor]) -> None:
-    """Raise for tensors of DeepSeek-V4.1, which differs in every layer (spec section 1.6)."""
+    """Raise for tensors of DeepSeek-V4.1, which differs in every layer."""
     for name, tensor in tensors.items():
         if any(part.startswith(("engram", "vision")) for part in name.split(".")):
             raise CheckpointError(

@@ -1,4 +1,7 @@
-"""`EncodedTensor`: an original tensor with the encoding its dtype, shape and scales show."""
+"""`EncodedTensor`: an original tensor with its encoding, which its dtype, shape and scales determine.
+
+Source: docs/design.md, "Published layouts".
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ INDEX_DTYPES: Mapping[str, torch.dtype] = {"I32": torch.int32, "I64": torch.int6
 
 POWER_SCALES = "F8_E8M0"
 
-# The release and compressed-tensors say `.scale`, ModelSlim `.weight_scale` (spec sections 2.1 and 2.6).
+# The release and compressed-tensors say `.scale`, ModelSlim `.weight_scale`.
 _SCALE_LEAVES = ("scale", "weight_scale")
 _OFFSET_LEAF = "weight_offset"
 
@@ -52,8 +55,8 @@ class TensorEncoder:
 
     Args:
         tensors: by original name, scales included.
-        metadata: what the export says of itself.
-        origin: what an error about an absent tensor names.
+        metadata: of the export.
+        origin: the file that an error about an absent tensor names.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class TensorEncoder:
         self._used: set[str] = set()
 
     def encode(self, weight: PackedWeight, part: SourcePart) -> EncodedTensor:
-        """The stored form of `part`.
+        """`part` as it is stored.
 
         Raises:
             CheckpointError: absent, or of a dtype or shape that is none of the known encodings of `part`.
@@ -88,7 +91,7 @@ class TensorEncoder:
         return encoded
 
     def refuse_unused(self) -> None:
-        """Raise for a tensor that nothing has asked for."""
+        """Raise for a tensor that was never asked for."""
         for name, stored in self._tensors.items():
             if name not in self._used:
                 found = f"{stored.dtype} {list(stored.shape)}"
@@ -117,7 +120,7 @@ class TensorEncoder:
             _check_shape(scales, (-(-rows // FP8_BLOCK), -(-columns // FP8_BLOCK)))
             return EncodedTensor("fp8_block", part.shape, data, scales)
         per_group, per_row = (rows, -(-columns // MXFP4_GROUP)), ((rows,), (rows, 1))
-        # Where the shape of the scales is that of one form alone, another's dtype is the fault.
+        # If only one layout has scales of this shape, then a dtype of another layout is the fault.
         if scales.shape == per_group and per_group not in per_row:
             _check_dtype(scales, (POWER_SCALES,))
         if scales.shape in per_row and scales.shape != per_group:

@@ -1,4 +1,7 @@
-"""`Layout`: which published form a checkpoint has, and what shows it."""
+"""`Layout`: the published layout of a checkpoint, with the tensors that show it.
+
+Source: docs/design.md, "Published layouts".
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from nextn.weights.dequantise import Encoding
 from nextn.weights.encoded_tensors import EncodedTensor
 from nextn.weights.quantisation_metadata import DESCRIPTION_FILE, QuantisationMetadata
 
-_FORMS: Mapping[Encoding, str] = {
+_QUANTISED: Mapping[Encoding, str] = {
     "int8_row": "int8 with a scale per row",
     "fp8_block": "fp8 with 128 x 128 blocks",
     "mxfp4": "mxfp4 in groups of 32",
@@ -18,12 +21,15 @@ _FORMS: Mapping[Encoding, str] = {
 
 
 _INT8_METHODS = ("compressed-tensors",)
-"""Named beside the form; the fp8 of a config says nothing of int8 tensors."""
+"""Methods that messages name beside the layout; a config that names fp8 says nothing about int8 tensors."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How tensors are named and stored, each with its evidence. For messages: tensors are read one by one."""
+    """How tensors are named and stored, each with its evidence.
+
+    Only messages use it: tensors are read one by one, each by its own encoding.
+    """
 
     name: str
     evidence: str
@@ -44,7 +50,7 @@ class LayoutPart:
 
 
 def detect_layout(target: LayoutPart, draft: LayoutPart) -> Layout:
-    """The form of a checkpoint whose tensors have been found and encoded; `draft` has none without NextN."""
+    """The layout of a checkpoint from its encoded tensors; without NextN, `draft` has no tensors."""
     name, name_evidence = _naming(target.disk_names)
     storage, storage_evidence = _storage(target)
     if draft.tensors:
@@ -80,23 +86,23 @@ def _first(names: Sequence[str], shows: Callable[[str], bool]) -> str | None:
 
 
 def _storage(part: LayoutPart) -> tuple[str, str]:
-    """The quantised forms there are, and every form with its count and an example."""
+    """The quantised layouts, and as evidence every layout with its count and an example."""
     examples = {tensor.encoding: tensor for tensor in reversed(part.tensors)}
     counts = Counter(tensor.encoding for tensor in part.tensors)
-    forms, evidence = [], []
-    for encoding, form in _FORMS.items():
+    layouts, evidence = [], []
+    for encoding, name in _QUANTISED.items():
         if encoding not in examples:
             continue
         evidence.append(f"{counts[encoding]} {encoding}: {_shown(examples[encoding])}")
         if encoding == "int8_row" and _is_described(part):
-            form = "ModelSlim W8A8"
+            name = "ModelSlim W8A8"
             evidence[-1] += f", {DESCRIPTION_FILE}"
         elif encoding == "int8_row" and part.metadata.method in _INT8_METHODS:
-            form = f"{part.metadata.method} {form}"
-        forms.append(form)
+            name = f"{part.metadata.method} {name}"
+        layouts.append(name)
     plain = Counter(tensor.data.dtype for tensor in part.tensors if tensor.encoding == "plain")
     evidence += [f"{count} {dtype}" for dtype, count in plain.most_common()]
-    return " and ".join(forms) or "not quantised", ", ".join(evidence)
+    return " and ".join(layouts) or "not quantised", ", ".join(evidence)
 
 
 def _is_described(part: LayoutPart) -> bool:

@@ -1,7 +1,7 @@
 """From the names a checkpoint uses to the original ones: one mapping for every published layout.
 
-Hugging Face writes two forms (spec section 2.4): its own module names, with stacked experts, and by default a
-hybrid that is mostly original. The mapping is per name, so a folder that mixes forms loads too, and two
+Hugging Face writes two layouts: its own module names, with stacked experts, and by default a hybrid that is
+mostly original. The mapping is per name, so a folder that mixes layouts loads too, and two
 tensors that claim one original name are refused by the caller.
 """
 
@@ -110,7 +110,7 @@ def is_draft_name(name: str) -> bool:
 
 
 def stacked_experts(name: str) -> StackedExperts | None:
-    """What a stacked expert tensor holds; None for every other name."""
+    """The matrices in a stacked expert tensor; None for every other name."""
     layer = _LAYER.fullmatch(name.removeprefix("model."))
     if layer is None or layer["rest"] not in _STACKED:
         return None

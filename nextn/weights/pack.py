@@ -24,19 +24,19 @@ from nextn.weights.aligned_file import (
     PlannedTensor,
     plan_file,
 )
-from nextn.weights.assemble import tensor_bytes
 from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.dequantise import Encoding
 from nextn.weights.pack_items import PackItem, pack_items
 from nextn.weights.pack_journal import Entry, PackJournal
 from nextn.weights.packed import NEXTN_PREFIX, PackedWeight
 from nextn.weights.safetensors_header import TensorEntry, read_header
+from nextn.weights.tensor_reader import tensor_bytes
 
 Progress = Callable[[str, int, int], None]
 """Called as data is written, with the tensor, the bytes done so far and the bytes in all."""
 
 Finished = Callable[["PackedFile"], None]
-"""Called once the file is in place; what is interrupted before it returns can still be continued."""
+"""Called once the file is in place; a packing that is interrupted before it returns can be continued."""
 
 _ZEROS = bytes(64 * 1024)
 
@@ -77,7 +77,7 @@ def pack_weights(
         extra: constants without a source, float32 or int64.
         progress: called after each piece.
         keep: encodings whose matrices are stored as codes and scales, if all parts are encoded alike.
-        finished: where whoever needs a record of the file writes it; see `take_back` for a file without one.
+        finished: writes the caller's record of the file; see `take_back` for a file without a record.
 
     Returns:
         One manifest entry per tensor in file order: name, role, dtype, shape, storage, scales, source
@@ -126,7 +126,7 @@ class _Packing:
         """Write one tensor, or find it written; its manifest entry. Takes the tensors in file order."""
         self._hash_gap(item.planned)
         kept = self._journal.finished.get(item.planned.name)
-        # A constant has no source that would tell it from an earlier one; it is as quickly written as hashed.
+        # A constant has no source to tell it from an earlier one, and is written as quickly as hashed.
         if kept is not None and kept["source"] and self._is_written(item.planned, kept["sha256"]):
             self._report(item, item.planned.nbytes)
             return kept
@@ -194,7 +194,7 @@ def _check_space(out_path: Path, plan: FilePlan) -> None:
     partial = out_path.with_name(out_path.name + PARTIAL_SUFFIX)
     try:
         free = shutil.disk_usage(out_path.parent).free
-        # What an interrupted packing has written is there already; 512 is the unit of st_blocks.
+        # The data of an interrupted packing is there already; 512 is the unit of st_blocks.
         free += partial.stat().st_blocks * 512 if partial.exists() else 0
     except OSError as error:
         raise ExecutionError(f"cannot write weights: {error.strerror}", file=out_path) from error

@@ -1,4 +1,4 @@
-"""What goes into a packed file: each tensor with its manifest description and the source of its bytes."""
+"""The tensors of a packed file, each with its manifest description and the source of its bytes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from nextn.weights.aligned_file import PlannedTensor
-from nextn.weights.assemble import WeightReader
 from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.dequantise import FP8_BLOCK, Encoding
 from nextn.weights.packed import PackedWeight, Role, scales_name
-from nextn.weights.tensor_reader import TensorReader
+from nextn.weights.tensor_reader import TensorReader, WeightReader
 
 StorageLayout = Literal["plain", "fp8_block", "mxfp4", "int8_row"]
 

@@ -1,4 +1,4 @@
-"""What an interrupted packing finished: one line per tensor, beside the partial file."""
+"""The journal of a packing: one line per finished tensor, in a file beside the partial one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Entry = dict[str, Any]
 class PackJournal:
     """Entries of finished tensors, valid while `made_from` stays the same.
 
-    A line may promise what a crash of the machine took from the partial file, so that data is hashed
-    before an entry is believed. Raises ExecutionError where it cannot write.
+    A line may name data that the partial file lost in a crash of the machine, so data is hashed before an
+    entry is believed. Raises ExecutionError if the journal cannot be written.
     """
 
     def __init__(self, out_path: Path, made_from: str) -> None:
@@ -45,7 +45,7 @@ class PackJournal:
             raise ExecutionError(f"cannot write weights: {error.strerror}", file=self._path) from error
 
     def _cut(self, size: int) -> None:
-        """Drops half a line, which the next entry must not be appended to."""
+        """Drops half a line at the end, so that the next entry starts a line."""
         try:
             os.truncate(self._path, size)
         except OSError as error:
@@ -66,7 +66,7 @@ class PackJournal:
                 finished[entry["name"]] = entry
                 sound += len(line)
         except (OSError, ValueError, KeyError, TypeError):
-            # A line cut short is the last one; what came before it counts.
+            # Only the last line can be cut short; the lines before it count.
             pass
         if finished:
             self._cut(sound)

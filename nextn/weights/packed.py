@@ -1,4 +1,7 @@
-"""The packed weight table: the names, shapes and roles that graphs bind, and what each is assembled from."""
+"""The table of packed weights: names, shapes and roles as graphs bind them, and the parts of each.
+
+Source: docs/design.md, "Packed weights".
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import torch
 from nextn.graphs.config import ModelConfig
 
 Role = Literal["matrix", "float32", "index"]
-"""`matrix` is stored in the compute dtype, `float32` always so (spec section 2.2), `index` as int64."""
+"""`matrix` is stored in the compute dtype, `float32` always as float32, `index` as int64."""
 
 NEXTN_PREFIX = "mtp.0."
 
@@ -52,7 +55,7 @@ def scales_name(weight: str) -> str:
 def packed_weights(config: ModelConfig, with_nextn: bool) -> list[PackedWeight]:
     """Every weight that graphs of `config` bind, in file order.
 
-    Each checkpoint tensor occurs as a part of exactly one weight (spec section 2.1).
+    Each checkpoint tensor occurs as a part of exactly one weight.
 
     Args:
         config: the architecture.
@@ -98,7 +101,8 @@ def nextn_weights(config: ModelConfig) -> Iterator[PackedWeight]:
 def _layer(prefix: str, config: ModelConfig, ratio: int, hash_routed: bool) -> Iterator[PackedWeight]:
     for name in ("attn_norm", "ffn_norm"):
         yield _single(f"{prefix}{name}.weight", "float32", (config.hidden_size,))
-    # Per stream: a pre weight, a post weight and a row of the mixing matrix (spec section 3.2).
+    # Per stream: a pre weight, a post weight and a row of the mixing matrix
+    # (docs/mathematics.md, "hyper_pre").
     mixes = (2 + config.hc_mult) * config.hc_mult
     for name in ("hc_attn", "hc_ffn"):
         yield _single(f"{prefix}{name}_fn", "float32", (mixes, config.stream_width))
@@ -135,7 +139,7 @@ def _attention(prefix: str, config: ModelConfig, ratio: int) -> Iterator[PackedW
 
 
 def _compressor(prefix: str, hidden: int, width: int, ratio: int) -> Iterator[PackedWeight]:
-    # Ratio 4 overlaps: every token feeds its own entry and the next one (spec section 5.4).
+    # Ratio 4 overlaps: every token feeds its own entry and the next one (docs/mathematics.md, "Compressor").
     rows = 2 * width if ratio == 4 else width
     halves = tuple(SourcePart(f"{prefix}{name}.weight", (rows, hidden)) for name in ("wkv", "wgate"))
     yield PackedWeight(f"{prefix}wkv_gate.weight", "float32", (2 * rows, hidden), halves)

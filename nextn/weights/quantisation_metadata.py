@@ -1,4 +1,4 @@
-"""What an export says about its own quantisation, beside its tensors."""
+"""The metadata of an export about its own quantisation, beside its tensors."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nextn.graphs.config import read_json_object
 from nextn.runtime.contract.errors import CheckpointError
 from nextn.weights.checkpoint_files import files_of
 from nextn.weights.dequantise import Encoding
+from nextn.weights.json_fields import read_json_object
 
 DESCRIPTION_FILE = "quant_model_description.json"
 
@@ -26,7 +26,7 @@ _ROTATED = (
 
 @dataclass(frozen=True)
 class QuantisationMetadata:
-    """The description file of a ModelSlim export (spec section 2.6) and the method `config.json` names.
+    """The description file of a ModelSlim export and the method that `config.json` names.
 
     `types` is None without a description file. Tensors decide how they are read; a description that
     contradicts them is refused.
@@ -44,7 +44,7 @@ class QuantisationMetadata:
             CheckpointError: a file that is there is not a JSON object, or the weights are rotated.
         """
         file = folder / DESCRIPTION_FILE
-        # A link to nowhere is a description that was not downloaded, not the absence of one.
+        # A dangling link is a description that was not downloaded, not the absence of one.
         types = read_json_object(file) if os.path.lexists(file) else None
         if types is not None:
             _refuse_rotation(file, types)
@@ -65,11 +65,11 @@ class QuantisationMetadata:
         return tuple(name for name in described if name not in names)
 
     def check(self, name: str, encoding: Encoding) -> None:
-        """Refuse a tensor whose description says otherwise than its header.
+        """Refuse a tensor whose description contradicts its header.
 
         Args:
             name: as on disk.
-            encoding: what dtype, shape and scales make of the tensor.
+            encoding: determined by dtype, shape and scales of the tensor.
         """
         if self.types is None:
             return
@@ -112,7 +112,7 @@ def _rotation_matrices(folder: Path) -> Path | None:
 
 
 def _rotation(items: Iterable[tuple[object, object]], path: str) -> str | None:
-    """The path of the first key or text that speaks of a rotation and is not switched off."""
+    """The path of the first key or text that names a rotation and is not switched off."""
     for name, value in items:
         here = f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}".removeprefix(".")
         if _ROTATION in str(name).lower():

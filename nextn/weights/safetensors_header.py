@@ -166,7 +166,7 @@ class _HeaderReader:
 
 
 class _Pairs(list[tuple[str, object]]):
-    """A JSON object that still shows its repeated keys."""
+    """A JSON object as its list of pairs, repeated keys included."""
 
 
 def _is_sizes(value: object) -> TypeGuard[list[int]]:

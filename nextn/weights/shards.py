@@ -1,4 +1,4 @@
-"""Which files a checkpoint consists of, and every tensor their headers hold."""
+"""The files that belong to a checkpoint, every tensor in their headers, and where links may lead."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from nextn.graphs.config import read_json_object
 from nextn.runtime.contract.errors import CheckpointError
 from nextn.weights.checkpoint_files import files_of, refuse_link_out
+from nextn.weights.json_fields import read_json_object
 from nextn.weights.original_names import is_draft_name, is_original_name, original_name
 from nextn.weights.safetensors_header import TensorEntry, read_header
 
@@ -32,24 +32,24 @@ class Shards:
     """The union of all shard headers, by name on disk."""
 
     origin: Path
-    """The index, or the single file: what an error about an absent tensor names."""
+    """The index, or the single file; an error about an absent tensor names it."""
     tensors: dict[str, ShardTensor]
     warnings: tuple[str, ...]
     draft_fault: CheckpointError | None = None
-    """Why tensors of the draft, which the index lists, could not be read; the Target has none among them."""
+    """The fault that kept tensors of the draft, which the index lists, from being read."""
     unread_draft: str | None = None
-    """What to say of a file that was not read although it has, or may have, tensors of the draft."""
+    """A sentence about a file that was not read although it has, or may have, tensors of the draft."""
 
 
 def read_shards(folder: Path, wanted: Callable[[str], bool] | None = None) -> Shards:
     """Read and validate the header of every safetensors file that belongs to the checkpoint.
 
-    An index decides which files belong, and so does a file that holds what the index omits; their headers
-    decide which tensors exist.
+    The files of the index belong, and files whose tensors the index omits; the headers decide which tensors
+    exist.
 
     Args:
         folder: the checkpoint.
-        wanted: if given, and the index lists names it is true of, only their files are read.
+        wanted: if given, and true of names that the index lists, only the files of those names are read.
 
     Raises:
         CheckpointError: no safetensors file, an index that names an absent shard or tensor of the Target,
@@ -71,7 +71,7 @@ def read_shards(folder: Path, wanted: Callable[[str], bool] | None = None) -> Sh
     if chosen:
         reading = {name: shard for name, shard in listed.items() if shard in set(chosen.values())}
     elif wanted is not None:
-        # Beside a file with what is wanted and the index omits, the listed ones need not be there.
+        # If an unlisted file holds the wanted tensors, the listed files need not be there.
         reader.read_unlisted(belonging, listed, wanted)
         if reader.tensors:
             return reader.shards()
@@ -82,7 +82,7 @@ def read_shards(folder: Path, wanted: Callable[[str], bool] | None = None) -> Sh
 
 
 class _ShardReader:
-    """Collects the tensors of one folder's files, and what is odd about them.
+    """Collects the tensors of one folder's files, and warnings about the files.
 
     Args:
         folder: the checkpoint.
@@ -167,7 +167,7 @@ class _ShardReader:
             )
 
     def _tolerate(self, error: CheckpointError, names: Iterable[str]) -> None:
-        """Keeps the fault for whoever wants to draft; raises it if the Target is affected."""
+        """Keeps the fault for sessions that draft; raises it if the Target is affected."""
         if not all(map(is_draft_name, names)):
             raise error
         self._draft_fault = self._draft_fault or error
@@ -175,7 +175,7 @@ class _ShardReader:
     def read_unlisted(
         self, belonging: Set[str], listed: Iterable[str], wanted: Callable[[str], bool] | None
     ) -> None:
-        """The files beside those that belong: what an index omits is loaded, what it lists elsewhere is not.
+        """The files beside those that belong: loads tensors the index omits, not those it lists elsewhere.
 
         Exporters write a draft to a file of its own and forget it in the index.
         """
@@ -223,7 +223,7 @@ def _same_tensor(one: ShardTensor, other: ShardTensor) -> bool:
 
 def _find_index(folder: Path) -> Path | None:
     standard = folder / (SINGLE_FILE + ".index.json")
-    # A link to nowhere is an index that was not downloaded, not the absence of one.
+    # A dangling link is an index that was not downloaded, not the absence of one.
     if os.path.lexists(standard):
         return standard
     candidates = files_of(folder, f"*{INDEX_SUFFIX}")
@@ -283,3 +283,12 @@ def _read(folder: Path, file: Path, named_by: Path | None = None) -> dict[str, T
         ) from error
     refuse_link_out(folder, file)
     return read_header(file)
+
+
+def _allowed_roots(folder: Path) -> list[Path]:
+    resolved = folder.resolve()
+    roots = [resolved]
+    if resolved.parent.name == "snapshots":
+        # The Hugging Face cache keeps files once, in blobs/, and fills snapshots/<revision>/ with links.
+        roots.append(resolved.parent.parent / "blobs")
+    return roots

@@ -1,4 +1,4 @@
-"""`StoredTensor`: where the bytes of each original tensor lie, whatever layout the checkpoint uses."""
+"""`StoredTensor`: the place of the bytes of an original tensor, in any layout of the checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nextn.weights.original_names import StackedExperts, original_name, stacked_
 from nextn.weights.packed import NEXTN_PREFIX
 from nextn.weights.shards import ShardTensor
 
-# NextN shares embedding and LM head with the Target; some exporters repeat them (spec section 2.6).
+# NextN shares embedding and LM head with the Target; some exporters repeat them.
 _SHARED_COPIES = {f"{NEXTN_PREFIX}emb.tok_emb.": "embed.", f"{NEXTN_PREFIX}head.": "head."}
 
 

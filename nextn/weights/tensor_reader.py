@@ -1,20 +1,94 @@
-"""The values of one tensor, piece by piece, in memory that does not grow with the tensor."""
+"""The values of a checkpoint's tensors and of packed weights, piece by piece or all in memory."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from nextn.runtime.contract.errors import CheckpointError
+from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.dequantise import PIECE_BYTES, SCALE_NAN, dequantise, powers_of_two
 from nextn.weights.encoded_tensors import FLOAT_DTYPES, INDEX_DTYPES, POWER_SCALES, EncodedTensor
+from nextn.weights.packed import PackedWeight
 from nextn.weights.stored_tensors import StoredTensor
 
-# Nothing is looked up in plain tensors, so that larger reads only save calls.
+COMPUTE_DTYPES = (torch.float32, torch.bfloat16)
+
+# A plain tensor needs no lookup, so larger reads only save calls.
 _PLAIN_PIECE_BYTES = 4 * 1024 * 1024
+
+
+def load_weights(
+    checkpoint: Checkpoint, packed: Sequence[PackedWeight], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """The packed weights in memory, bit-equal to those that `pack_weights` writes.
+
+    Args:
+        checkpoint: the source.
+        packed: weights to assemble, from `packed_weights(checkpoint.config, ...)`.
+        dtype: compute dtype of `matrix` weights, float32 or bfloat16.
+
+    Raises:
+        CheckpointError: see `WeightReader.pieces`.
+    """
+    weights: dict[str, Tensor] = {}
+    for weight in packed:
+        values = torch.empty(weight.shape, dtype=weight.stored_dtype(dtype))
+        flat, done = values.view(-1), 0
+        for piece in WeightReader(checkpoint, weight, dtype).pieces():
+            flat[done : done + piece.numel()] = piece
+            done += piece.numel()
+        weights[weight.name] = values
+    return weights
+
+
+class WeightReader:
+    """Reads one packed weight once: its parts in storage order, each piece by piece."""
+
+    def __init__(self, checkpoint: Checkpoint, weight: PackedWeight, dtype: torch.dtype) -> None:
+        if dtype not in COMPUTE_DTYPES:
+            raise ValueError(f"compute dtype must be float32 or bfloat16, not {dtype}")
+        self._checkpoint = checkpoint
+        self._weight = weight
+        self._dtype = weight.stored_dtype(dtype)
+        self.sources: list[tuple[str, str, str]] = []
+        """After the last piece: file, tensor and SHA-256 of its bytes of each tensor that was read."""
+
+    def pieces(self) -> Iterator[Tensor]:
+        """Flat values in storage order. A piece is valid until the next one is asked for.
+
+        Raises:
+            CheckpointError: a source cannot be read or holds an impossible value.
+        """
+        experts = self._checkpoint.config.n_routed_experts
+        for part in self._weight.parts:
+            encoded = self._checkpoint.tensors[part.name]
+            reader = TensorReader(encoded, self._dtype)
+            for piece in reader.pieces():
+                if self._weight.role == "index":
+                    _check_expert_range(piece, encoded.data, experts)
+                yield piece
+            self.sources += [self._checkpoint.source_record(part.name, *source) for source in reader.sources]
+
+
+def tensor_bytes(tensor: Tensor) -> memoryview:
+    """The elements of a contiguous CPU tensor, row-major, without a copy."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
+
+
+def _check_expert_range(table: Tensor, source: StoredTensor, experts: int) -> None:
+    low, high = int(table.min()), int(table.max())
+    if low < 0 or high >= experts:
+        raise CheckpointError(
+            "expert index out of range",
+            file=source.file,
+            key=source.name,
+            expected=f"values in [0, {experts - 1}]",
+            found=low if low < 0 else high,
+        )
 
 
 class ScaleNotFinite(CheckpointError):
@@ -32,7 +106,7 @@ class TensorReader:
     """Reads `tensor` once, front to back.
 
     Args:
-        tensor: what to read.
+        tensor: the source.
         dtype: of the values; float32 or bfloat16, int64 for routing tables.
     """
 
@@ -94,7 +168,7 @@ class TensorReader:
         self.sources = [(tensor.data, digest.hexdigest()), *scale_sources]
 
     def _read_scales(self) -> tuple[Tensor, list[tuple[StoredTensor, str]]]:
-        """ue8m0 codes as uint8, or fp32 `[rows, 1]`; and what was read."""
+        """ue8m0 codes as uint8, or fp32 `[rows, 1]`; and each tensor read, with its SHA-256."""
         stored = self._tensor.scales
         assert stored is not None
         data = stored.read_all()

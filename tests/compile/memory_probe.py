@@ -16,8 +16,8 @@ from nextn.compile import golden, worker
 from nextn.compile.build.placeholders import unwritten_model
 from nextn.compile.cli.trace_report import peak_memory
 from nextn.compile.targets.aoti.instruction_set import choose_instruction_set
-from nextn.graphs.config import parse_model_config
 from nextn.graphs.session_shape import SessionShape
+from nextn.weights.config_json import parse_model_config
 from tests.oracles.synthetic import CASES
 
 WIDE_EXPERTS = {"n_routed_experts": 128, "moe_intermediate_size": 4096}

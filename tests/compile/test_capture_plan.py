@@ -11,10 +11,10 @@ import pytest
 from nextn.compile.cli import main
 from nextn.compile.targets.ascend.limits import CaptureLimits, capture_limits
 from nextn.compile.targets.pt2.capture_plan import plan_captures
-from nextn.graphs.config import parse_model_config
 from nextn.graphs.phases import SEPARATE_PHASES
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.errors import ExitCode, UsageError
+from nextn.weights.config_json import parse_model_config
 from tests.oracles.synthetic import CASES
 
 A_950 = "Ascend950PR_9579"

@@ -11,7 +11,7 @@ import torch
 from nextn.compile.build.placeholders import unwritten_model
 from nextn.compile.build.trace import trace
 from nextn.compile.targets.pt2.exported_program import write_exported_program
-from nextn.graphs.eager_session import Session
+from nextn.graphs.eager_session import EagerSession
 from nextn.runtime.contract.graph_spec import GraphSpec
 from tests.compile.session_in_progress import session_in_progress
 from tests.graphs.lowerable import operator_calls
@@ -20,12 +20,12 @@ KEY = ("draft_extend", 2)
 
 
 @pytest.fixture(scope="module")
-def session() -> Session:
+def session() -> EagerSession:
     return session_in_progress()
 
 
 @pytest.fixture(scope="module")
-def written(session: Session, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, GraphSpec]:
+def written(session: EagerSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, GraphSpec]:
     """A graph as a compile worker writes it: from a model and state without content."""
     file = tmp_path_factory.mktemp("graphs") / "draft_extend.b2.pt2"
     model, state = unwritten_model(session.shape)
@@ -34,7 +34,7 @@ def written(session: Session, tmp_path_factory: pytest.TempPathFactory) -> tuple
     return file, traced.spec
 
 
-def test_a_loaded_program_changes_state_as_the_module_does(session: Session, written) -> None:
+def test_a_loaded_program_changes_state_as_the_module_does(session: EagerSession, written) -> None:
     """Bit for bit: its operators are those of the module."""
     file, spec = written
     module, state = session.graphs[KEY], session.state

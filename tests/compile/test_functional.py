@@ -8,7 +8,7 @@ from torch import fx, nn
 
 from nextn.compile.build.functional import functionalize
 from nextn.compile.build.trace import TracedGraph, trace
-from nextn.graphs.eager_session import Session
+from nextn.graphs.eager_session import EagerSession
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.contract.graph_spec import GraphSpec, TensorSpec
 from tests.compile.session_in_progress import session_in_progress
@@ -16,12 +16,12 @@ from tests.graphs.lowerable import operator_calls
 
 
 @pytest.fixture(scope="module")
-def session() -> Session:
+def session() -> EagerSession:
     return session_in_progress()
 
 
 @pytest.mark.parametrize("name", ["accept", "draft_extend", "draft_step"])
-def test_results_are_what_the_module_writes(session: Session, name: str) -> None:
+def test_results_are_what_the_module_writes(session: EagerSession, name: str) -> None:
     module, state = session.graphs[name, 2], session.state
     functional = functionalize(trace(name, 2, module.model, state, session.shape))
     owners = {"weight": module.model, "state": state, "input": state}
@@ -36,7 +36,7 @@ def test_results_are_what_the_module_writes(session: Session, name: str) -> None
         assert torch.equal(argument, one), "no argument is changed"
 
 
-def test_only_core_operators_without_side_effects(session: Session) -> None:
+def test_only_core_operators_without_side_effects(session: EagerSession) -> None:
     module = session.graphs["draft_step", 2]
     functional = functionalize(trace("draft_step", 2, module.model, session.state, session.shape))
     for node in operator_calls(functional.graph):

@@ -6,14 +6,13 @@ import pytest
 import torch
 
 from nextn.compile.build.trace import TracedGraph, declared_tensors, trace
-from nextn.graphs.config import parse_model_config
-from nextn.graphs.eager_session import Request, Session, eager_graphs
+from nextn.graphs.eager_session import EagerRequest, EagerSession, eager_graphs
 from nextn.graphs.model import Model
-from nextn.graphs.ops.native_forms import CPU_KERNELS
-from nextn.graphs.ops.operator import COMPOSITES
+from nextn.graphs.ops.operator import OPERATORS
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
 from nextn.runtime.contract.errors import ExecutionError
+from nextn.weights.config_json import parse_model_config
 from tests.graphs.lowerable import assert_lowers_everywhere, operator_calls
 from tests.oracles.synthetic import CASES
 
@@ -36,7 +35,7 @@ def traced(shape: SessionShape) -> dict[str, TracedGraph]:
 def test_only_operators_every_lowering_has(traced: dict[str, TracedGraph]) -> None:
     for graph in traced.values():
         for node in operator_calls(graph.program.graph):
-            if node.target not in CPU_KERNELS and node.target not in COMPOSITES:
+            if node.target not in OPERATORS:
                 assert_lowers_everywhere(node)
 
 
@@ -84,8 +83,8 @@ def test_exported_programs_equal_eager_modules(traced: dict[str, TracedGraph], s
                 graphs[name, batch] = trace(name, batch, model, state, shape).program.module(
                     check_guards=False
                 )
-        request = Request(list(range(11)), max_new_tokens=8, seed=3, temperature=1.0)
-        Session(shape, state, graphs).generate([request])
+        request = EagerRequest(list(range(11)), max_new_tokens=8, seed=3, temperature=1.0)
+        EagerSession(shape, state, graphs).generate([request])
         return request.tokens, request.accept_lens
 
     assert run(exported=True) == run(exported=False)

@@ -9,8 +9,8 @@ import torch
 
 from nextn.compile.build.trace import trace
 from nextn.compile.cli.trace_report import fake_model, peak_memory
-from nextn.graphs.config import read_model_config
 from nextn.graphs.session_shape import SessionShape
+from nextn.weights.config_json import read_model_config
 
 
 def main(config: str, graph: str, max_seq_len: str) -> None:

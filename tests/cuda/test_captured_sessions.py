@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from nextn.graphs.eager_session import Request
+from nextn.graphs.eager_session import EagerRequest
 from nextn.runtime.bindings.model import Model
 from nextn.runtime.selftest.golden_runs import selftest
 from tests.conftest import CompiledArtifacts
@@ -41,7 +41,7 @@ def requests_of(model: Model) -> list[Ask]:
 @pytest.mark.parametrize("mode", [{}, {"speculation": False}, {"phases": True}], ids=str)
 def test_sessions_equal_the_eager_modules(artifact: Path, model: Model, mode: dict[str, bool]) -> None:
     wanted = [
-        Request(ask.prompt, ask.max_new_tokens, seed=ask.seed, temperature=ask.temperature)
+        EagerRequest(ask.prompt, ask.max_new_tokens, seed=ask.seed, temperature=ask.temperature)
         for ask in requests_of(model)
     ]
     eager = eager_session(artifact, **mode)
@@ -54,7 +54,7 @@ def test_sessions_equal_the_eager_modules(artifact: Path, model: Model, mode: di
 def test_state_is_that_of_the_eager_modules(artifact: Path, model: Model) -> None:
     eager = eager_session(artifact)
     [ask] = requests_of(model)[:1]
-    eager.generate([Request(ask.prompt, ask.max_new_tokens)])
+    eager.generate([EagerRequest(ask.prompt, ask.max_new_tokens)])
     with model.session() as session:
         session.submit(ask.prompt, max_new_tokens=ask.max_new_tokens, ignore_eos=True)
         session.run()

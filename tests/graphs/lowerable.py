@@ -1,4 +1,4 @@
-"""What an exported graph may consist of, so that every lowering can take it (design: graphs, op layer)."""
+"""The operations that every target can lower an exported graph from (docs/design.md, "The op layer")."""
 
 from __future__ import annotations
 

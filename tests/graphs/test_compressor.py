@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from nextn.graphs.compressor import Compressor
-from nextn.graphs.config import ModelConfig, parse_model_config
-from nextn.graphs.rope import Rope, inverse_frequencies
+from nextn.graphs.config import ModelConfig
+from nextn.graphs.ops.rope import Rope, inverse_frequencies
 from nextn.graphs.session_shape import overlap
 from nextn.graphs.window import Window
 from nextn.runtime.contract.blocks import MAX_WINDOW_ROWS
+from nextn.weights.config_json import parse_model_config
 from tests.oracles.synthetic import CASES
 
 WIDTH = 32
@@ -79,7 +80,7 @@ def test_entries_equal_the_loop_in_windows_of_any_width(ratio, width):
         piece = x[start : start + width]
         padded = torch.cat([piece, torch.zeros(width - len(piece), x.shape[1])])
         window = Window(torch.tensor([1]), torch.tensor([start]), torch.tensor([len(piece)]), width, 2)
-        compressor(padded, window, rope, ring, entries, capacity)
+        compressor(padded, window, rope, ring, window.entries(entries, ratio))
     complete = LENGTH // ratio
     found = entries[capacity : capacity + complete]
     torch.testing.assert_close(found.double(), naive_entries(compressor, x), rtol=0, atol=TOLERANCE)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextn.graphs.config import ModelConfig, parse_model_config
+from nextn.graphs.config import ModelConfig
 from nextn.graphs.hyper import Mixing, hyper_head, hyper_pre
-from nextn.graphs.ops.hyper_connection import hyper_post
-from nextn.graphs.ops.sinkhorn import sinkhorn
+from nextn.graphs.ops.hyper_connection import hyper_post, sinkhorn
+from nextn.weights.config_json import parse_model_config
 from tests.oracles.synthetic import CASES
 
 ROWS = 3

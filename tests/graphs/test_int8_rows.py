@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextn.graphs.ops.expert_mlp import expert_mlp
+from nextn.graphs.ops.experts import expert_mlp
 from nextn.graphs.ops.int8_rows import EXACT_COLUMNS, exact_product, int8_linear, quantise_rows
 from nextn.graphs.ops.linear import Weight, grouped_linear, linear
 
@@ -19,7 +19,7 @@ def draw(seed: int) -> torch.Generator:
 
 def int8_weight(generator: torch.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> Weight:
     matrix = Weight(shape, dtype)
-    matrix.store_as_int8_rows()
+    matrix.store_as("int8_row")
     assert matrix.scales is not None
     matrix.weight.copy_(torch.randint(-128, 128, shape, generator=generator))
     matrix.scales.copy_(torch.rand(matrix.scales.shape, generator=generator) + 0.1)

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nextn.graphs.control import read_field, with_fields
-from nextn.graphs.ops import expert_mlp as experts
-from nextn.graphs.ops import topk_entries as selection
+from nextn.graphs.ops import experts
 from nextn.graphs.ops.linear import Weight, grouped_linear, linear
+from nextn.graphs.ops.operator import OPERATORS
+from nextn.graphs.ops.routing import sqrt_softplus
 from nextn.graphs.ops.rows import read_rows, write_rows
-from nextn.graphs.ops.sqrt_softplus import sqrt_softplus
+from nextn.graphs.ops.topk_entries import COUNTING_LIMIT, topk_entries
 from nextn.runtime.contract.blocks import Control
 
 
@@ -37,13 +38,13 @@ def best_by_sorting(score: Tensor, k: int) -> list[int]:
 @pytest.mark.parametrize("levels", [1, 2, 5, 1000])
 def test_topk_entries_equal_a_stable_sort(width, levels):
     """Higher score first, then lower index, on both sides of the counting limit and with -inf among them."""
-    assert selection.COUNTING_LIMIT == 512
+    assert COUNTING_LIMIT == 512
     generator = torch.Generator().manual_seed(width * levels)
     score = torch.randint(0, levels, (2, 3, width), generator=generator).float() - 1.0
     score[0, 0, width // 2 :] = -math.inf
     score[0, 1] = -math.inf
     for k in sorted({1, min(3, width), width}):
-        found = selection.topk_entries(score, k)
+        found = topk_entries(score, k)
         assert found.shape == (2, 3, k)
         for row, indices in zip(score.view(-1, width), found.view(-1, k), strict=True):
             assert sorted(indices.tolist()) == best_by_sorting(row, k)
@@ -51,10 +52,10 @@ def test_topk_entries_equal_a_stable_sort(width, levels):
 
 @pytest.mark.parametrize("width", [16, 640])
 @pytest.mark.parametrize("seen", [0, 1, 5, 15])
-def test_hidden_entries_come_last_in_the_aten_form(width, seen):
+def test_hidden_entries_come_last_in_the_plain_implementation(width, seen):
     score = torch.randn(4, width, generator=torch.Generator().manual_seed(seen))
     score[:, seen:] = -math.inf
-    for row in selection.topk_entries_plain(score, 12):
+    for row in OPERATORS[topk_entries](score, 12):
         assert sorted(row.tolist()[:seen]) == sorted(set(range(seen)) & set(row.tolist()))
         assert min(row.tolist()[seen:], default=seen) >= seen
 
@@ -64,7 +65,7 @@ def test_topk_entries_are_valid_indices_whatever_the_scores(width):
     """A row of NaN, as padding may hold, must not select an expert that does not exist."""
     score = torch.randn(3, width, generator=torch.Generator().manual_seed(0))
     score[0], score[1, 2] = math.nan, math.nan
-    found = selection.topk_entries(score, 3)
+    found = topk_entries(score, 3)
     for row, indices in zip(score, found, strict=True):
         assert sorted(indices.tolist()) == best_by_sorting(row, 3)
 

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from nextn.graphs.config import ModelConfig, parse_model_config
-from nextn.graphs.ops.apply_rope import apply_rope
-from nextn.graphs.rope import Rope, inverse_frequencies
+from nextn.graphs.config import ModelConfig
+from nextn.graphs.ops.rope import Rope, apply_rope, inverse_frequencies
+from nextn.weights.config_json import parse_model_config
 from tests.graphs.releases import flash_config
 from tests.oracles.synthetic import CASES
 

@@ -7,11 +7,13 @@ import dataclasses
 import pytest
 import torch
 
-from nextn.graphs.config import ModelConfig, parse_model_config
+from nextn.graphs.config import ModelConfig
+from nextn.graphs.ops.collectives import Parallel, gather_argmax, reduce_sum
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State, input_table, state_table
 from nextn.runtime.contract.blocks import MAX_EOS, MAX_STEPS, Control, Result
 from nextn.runtime.contract.errors import UsageError
+from nextn.weights.config_json import parse_model_config
 from tests.graphs.releases import flash_config, pro_config
 from tests.oracles.synthetic import CASES
 
@@ -58,11 +60,11 @@ def test_rows_hold_the_widest_window(name, max_seq_len):
     ("max_seq_len", "ratio", "rows"),
     [(2, 4, 16), (55, 4, 16), (56, 4, 32), (503, 4, 128), (504, 4, 256), (8192, 4, 2176), (8192, 128, 80)],
 )
-def test_entries_fill_blocks_where_asked(max_seq_len: int, ratio: int, rows: int) -> None:
-    """Of 128, or of 16 where they are no more than 128."""
+def test_entries_are_rounded_up_where_asked(max_seq_len: int, ratio: int, rows: int) -> None:
+    """To a multiple of 128, or of 16 where they are no more than 128."""
     shape = SessionShape(config_of("flash"), max_seq_len=max_seq_len)
-    paged = dataclasses.replace(shape, entries_in_blocks=True)
-    assert paged.entry_rows(ratio) == rows >= shape.entry_rows(ratio) > rows - (128 if rows > 128 else 16)
+    rounded = dataclasses.replace(shape, entry_rows_multiples=(16, 128))
+    assert rounded.entry_rows(ratio) == rows >= shape.entry_rows(ratio) > rows - (128 if rows > 128 else 16)
 
 
 def test_every_state_name_is_unique_and_the_blocks_are_int64():
@@ -116,6 +118,11 @@ def test_inputs_of_a_session():
         ("batch_sizes", (1, 1)),
         ("max_seq_len", 1),
         ("prefill_chunk", 0),
+        ("stored_layouts", (("head.weight", "int8_row"), ("head.weight", "int8_row"))),
+        ("entry_rows_multiples", ()),
+        ("entry_rows_multiples", (0, 16)),
+        ("entry_rows_multiples", (128, 16)),
+        ("parallel", Parallel(0, 2)),
     ],
 )
 def test_shapes_out_of_range_are_refused_by_name(key, value):
@@ -129,3 +136,21 @@ def test_a_window_is_one_row_wider_than_the_number_of_steps():
         shape = SessionShape(config_of("tiny"), num_steps=num_steps, batch_sizes=(2, 5))
         assert (shape.window_rows, shape.slots) == (num_steps + 1, 5)
     assert torch.tensor(WIDEST) == shape.window_rows
+
+
+def test_an_unknown_layout_is_refused_by_the_name_of_its_matrix():
+    shape = SessionShape(config_of("tiny"))
+    with pytest.raises(UsageError, match="head.weight"):
+        dataclasses.replace(shape, stored_layouts=(("head.weight", "fp4"),))
+
+
+@pytest.mark.parametrize(("rank", "size", "key"), [(0, 0, "size"), (2, 2, "rank"), (-1, 1, "rank")])
+def test_ranks_out_of_range_are_refused_by_name(rank, size, key):
+    with pytest.raises(UsageError, match=f"parallel.{key}"):
+        Parallel(rank, size)
+
+
+def test_one_rank_adds_no_node():
+    x = torch.randn(2, 3)
+    assert reduce_sum(x, Parallel()) is x
+    assert gather_argmax(torch.tensor([[1.0, 3.0, 3.0]]), Parallel()).tolist() == [1]

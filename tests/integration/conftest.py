@@ -13,8 +13,7 @@ import torch
 import nextn.runtime
 from nextn.compile.build.golden import WatchedModel
 from nextn.graphs.config import ModelConfig
-from nextn.graphs.eager_session import Request, eager_graphs
-from nextn.graphs.eager_session import Session as EagerSession
+from nextn.graphs.eager_session import EagerRequest, EagerSession, eager_graphs
 from nextn.graphs.model import Model as EagerModel
 from nextn.graphs.ops.sample_token import gumbel_noise
 from nextn.graphs.session_shape import SessionShape
@@ -84,7 +83,7 @@ def eager_session(artifact: Path, model_type: type[EagerModel] = EagerModel, **o
 def draw_scores(artifact: Path, ask: Ask, known: Sequence[int]) -> torch.Tensor:
     """What the token after the prompt and `known` is the argmax of, `[vocab]`, by the eager modules."""
     session = eager_session(artifact, WatchedModel)
-    request = Request((*ask.prompt, *known), 1, seed=ask.seed, temperature=ask.temperature)
+    request = EagerRequest((*ask.prompt, *known), 1, seed=ask.seed, temperature=ask.temperature)
     with torch.no_grad():
         session.generate([request])
     watched = next(iter(session.graphs.values())).model
@@ -93,16 +92,16 @@ def draw_scores(artifact: Path, ask: Ask, known: Sequence[int]) -> torch.Tensor:
     return logits + ask.temperature * gumbel_noise(torch.tensor([ask.seed]), position, len(logits)).flatten()
 
 
-def run_eager(artifact: Path, requests: Sequence[Ask], **options: bool) -> list[Request]:
+def run_eager(artifact: Path, requests: Sequence[Ask], **options: bool) -> list[EagerRequest]:
     """The same requests through the eager modules."""
     return run_in(eager_session(artifact, **options), requests)
 
 
-def run_in(session: EagerSession, requests: Sequence[Ask]) -> list[Request]:
+def run_in(session: EagerSession, requests: Sequence[Ask]) -> list[EagerRequest]:
     """The same requests in an eager session."""
     eos = session.shape.config.eos_token_ids
     made = [
-        Request(
+        EagerRequest(
             ask.prompt,
             ask.max_new_tokens,
             () if ask.ignore_eos else eos,

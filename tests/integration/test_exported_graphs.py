@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import nextn
-from nextn.graphs.eager_session import Request
+from nextn.graphs.eager_session import EagerRequest
 from nextn.runtime.bindings.model import Model
 from nextn.runtime.bindings.session import Session
 from nextn.runtime.cli import main as nextn_run
@@ -72,7 +72,7 @@ def test_sessions_equal_the_eager_modules(artifact: Path, model: Model, mode: di
     """Tokens, accept lengths and finish reasons, and every state buffer bit for bit."""
     eager = eager_session(artifact, **mode)
     wanted = [
-        Request(ask.prompt, ask.max_new_tokens, seed=ask.seed, temperature=ask.temperature)
+        EagerRequest(ask.prompt, ask.max_new_tokens, seed=ask.seed, temperature=ask.temperature)
         for ask in requests_of(model)
     ]
     eager.generate(wanted)

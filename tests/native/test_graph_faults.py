@@ -25,7 +25,7 @@ GRAPH_FAULTS: list[tuple[str, int, str]] = [
     ("round:inputs", ARTIFACT, "expected 0 inputs, 0 outputs, found 1 inputs"),
     ("seed:dtype", ARTIFACT, "key control, expected int64 of 1280 bytes, found another dtype"),
     ("round:bytes", ARTIFACT, "found the same dtype of 1344 bytes"),
-    ("prefill:folded", ARTIFACT, "graph ignores a buffer it must read"),
+    ("prefill:folded", ARTIFACT, "graph does not read a required buffer"),
     ("round:unknown", ARTIFACT, "key model.unheard_of"),
 ]
 

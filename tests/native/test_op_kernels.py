@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextn.graphs.ops.native_forms import CPU_KERNELS, PLAIN_FORMS
-from nextn.graphs.ops.sample_token import sample_token_plain
-from nextn.graphs.ops.sinkhorn import sinkhorn_plain
-from nextn.graphs.ops.topk_entries import topk_entries_plain
+from nextn.compile.targets.aoti.kernels import CPU_KERNELS
+from nextn.graphs.ops.hyper_connection import sinkhorn
+from nextn.graphs.ops.operator import OPAQUE, OPERATORS
+from nextn.graphs.ops.sample_token import sample_token
+from nextn.graphs.ops.topk_entries import topk_entries
 from nextn.runtime.contract.blocks import TEMPERATURE_ONE
 from tests.oracles import token_sample
 
@@ -55,8 +56,9 @@ def call(plain_build: Build) -> Kernels:
     return run
 
 
-def test_every_kernel_has_a_plain_form() -> None:
-    assert CPU_KERNELS.keys() == PLAIN_FORMS.keys()
+def test_every_opaque_operator_has_a_kernel() -> None:
+    assert CPU_KERNELS.keys() == OPAQUE == {sinkhorn, sample_token, topk_entries}
+    assert OPAQUE < OPERATORS.keys()
 
 
 @pytest.mark.parametrize("streams", [1, 2, 3, 4, 8])
@@ -65,7 +67,7 @@ def test_sinkhorn_equals_plain(call: Kernels, streams: int, iterations: int) -> 
     score = 4 * torch.randn(37, streams, streams, generator=torch.Generator().manual_seed(streams))
     kernel = call("sinkhorn", score, iterations, 1e-6)
     # Measured 4e-7: 39 divisions, rounded alike but summed in another order.
-    torch.testing.assert_close(kernel, sinkhorn_plain(score, iterations, 1e-6), rtol=0, atol=3e-6)
+    torch.testing.assert_close(kernel, sinkhorn(score, iterations, 1e-6), rtol=0, atol=3e-6)
 
 
 @pytest.mark.parametrize(("width", "k"), [(1, 1), (7, 7), (8, 2), (513, 24), (2048, 512)])
@@ -77,7 +79,7 @@ def test_topk_entries_choose_the_same_set(call: Kernels, width: int, k: int) -> 
     score[0, 2, ::3] = torch.nan
     for rows in (score, score[0].contiguous()):
         kernel = call("topk_entries", rows, k).sort(-1).values
-        assert torch.equal(kernel, topk_entries_plain(rows, k).sort(-1).values)
+        assert torch.equal(kernel, topk_entries(rows, k).sort(-1).values)
 
 
 def test_topk_entries_follow_a_stable_sort(call: Kernels) -> None:
@@ -95,7 +97,7 @@ def test_sample_token_equals_plain_and_oracle(call: Kernels, temperature: float)
     position = torch.tensor([[0, 1, 2], [5, 6, 7], [4095, 4096, 4097], [70000, 70001, 70002]])
     fixed = torch.full((4, 2), round(temperature * TEMPERATURE_ONE))[:, 1]  # strided, as a block's column is
     kernel = call("sample_token", logits, seed, position, fixed)
-    assert torch.equal(kernel, sample_token_plain(logits, seed, position, fixed))
+    assert torch.equal(kernel, sample_token(logits, seed, position, fixed))
     for b in range(4):
         for v in range(3):
             expected, margin = token_sample.draw_with_margin(

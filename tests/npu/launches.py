@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from nextn.graphs.eager_session import GraphKey, Request
+from nextn.graphs.eager_session import EagerRequest, GraphKey
 from tests.npu.sessions import Converted, bound
 
 SESSION_OF = {"round": {}, "decode": {"speculation": False}}
@@ -22,7 +22,7 @@ class Launch:
     after: list[Tensor]
 
 
-def record(converted: Converted, key: GraphKey, asked: Sequence[Request]) -> list[Launch]:
+def record(converted: Converted, key: GraphKey, asked: Sequence[EagerRequest]) -> list[Launch]:
     session = converted.eager(**SESSION_OF.get(key[0], {"phases": True}))
     program, run = converted.programs[key], session.graphs[key]
     model = run.model  # type: ignore[attr-defined]

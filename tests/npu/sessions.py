@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nextn.compile.build.trace import trace
 from nextn.compile.targets.air.ge_program import GeProgram, to_ge
-from nextn.graphs.eager_session import GraphKey, Request, Session, eager_graphs
+from nextn.graphs.eager_session import EagerRequest, EagerSession, GraphKey, eager_graphs
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.phases import graph_keys, slots_input
 from nextn.graphs.session_shape import SessionShape
@@ -39,15 +39,15 @@ class Converted:
         }
         return cls(shape, weights, programs)
 
-    def eager(self, **options: bool) -> Session:
+    def eager(self, **options: bool) -> EagerSession:
         model, state = _fresh(self.shape, self.weights)
-        return Session(self.shape, state, eager_graphs(model, state, self.shape), **options)
+        return EagerSession(self.shape, state, eager_graphs(model, state, self.shape), **options)
 
-    def evaluated(self, order: Order = "file", **options: bool) -> Session:
+    def evaluated(self, order: Order = "file", **options: bool) -> EagerSession:
         """Every program in one of the orders its edges allow."""
         model, state = _fresh(self.shape, self.weights)
         graphs = {key: launcher(program, model, state, order) for key, program in self.programs.items()}
-        return Session(self.shape, state, graphs, **options)
+        return EagerSession(self.shape, state, graphs, **options)
 
 
 def convert_plain(
@@ -68,22 +68,22 @@ def bound(program: GeProgram, model: Model, state: State) -> list[Tensor]:
     return [(model if spec.kind == "weight" else state).get_buffer(spec.name) for spec in program.tensors]
 
 
-def requests() -> list[Request]:
+def requests() -> list[EagerRequest]:
     """For two slots: past a C128 block and what a C4 layer selects; a single token; short ones that draw."""
     long = [(37 * i * i + 11 * i) % 95 + 2 for i in range(131)]
     short = [
-        Request([5 * i + 3, 90 + i, 7 * i + 2], 2 + i % 3, seed=20 + i, temperature=1.0 + i % 2)
+        EagerRequest([5 * i + 3, 90 + i, 7 * i + 2], 2 + i % 3, seed=20 + i, temperature=1.0 + i % 2)
         for i in range(5)
     ]
     return [
-        Request(long, 20, seed=5, temperature=0.8),
-        Request([7], 20),
-        Request([8, 2] * 10, 10, seed=11, temperature=1.2),
+        EagerRequest(long, 20, seed=5, temperature=0.8),
+        EagerRequest([7], 20),
+        EagerRequest([8, 2] * 10, 10, seed=11, temperature=1.2),
         *short,
     ]
 
 
-def outcome(session: Session) -> list[tuple[list[int], list[int], str | None]]:
+def outcome(session: EagerSession) -> list[tuple[list[int], list[int], str | None]]:
     """Tokens, accept lengths and finish reason of every request."""
     with torch.no_grad():
         done = session.generate(requests())

@@ -12,14 +12,14 @@ from nextn.compile.build.placeholders import unwritten_model
 from nextn.compile.build.trace import trace
 from nextn.compile.targets.air.ge_program import GeProgram, to_ge
 from nextn.compile.targets.ascend.fused_ops.choice import CUSTOM_OPS
-from nextn.graphs.config import parse_model_config
-from nextn.graphs.eager_session import Request, Session, eager_graphs
+from nextn.graphs.eager_session import EagerRequest, EagerSession, eager_graphs
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.phases import slots_input
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.weights import Checkpoint, load_weights, packed_weights
+from nextn.weights.config_json import parse_model_config
 from tests.npu.sessions import launcher
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 
@@ -63,8 +63,8 @@ def test_a_graph_with_them(
     evaluated = {**eager_graphs(model, states[1], shape)}
     evaluated["decode", 1] = launcher(program, model, states[1], "file")
     for graphs, state in ((eager, states[0]), (evaluated, states[1])):
-        session = Session(shape, state, graphs, speculation=False)
-        session.prefill(0, Request([3, 1, 4, 1, 5], 9))
+        session = EagerSession(shape, state, graphs, speculation=False)
+        session.prefill(0, EagerRequest([3, 1, 4, 1, 5], 9))
         session.launch("decode", 1)
     for (name, one), other in zip(states[0].named_buffers(), states[1].buffers(), strict=True):
         largest = float(one.double().abs().max())

@@ -18,9 +18,9 @@ from nextn.compile.cli.arguments import build_parser
 from nextn.compile.cli.command import compile_command
 from nextn.compile.cli.options import normalise
 from nextn.compile.targets.ascend import requirements
-from nextn.graphs.config import parse_model_config
 from nextn.runtime.contract.errors import ExecutionError, ExitCode, UsageError
 from nextn.runtime.contract.manifest import parse_manifest
+from nextn.weights.config_json import parse_model_config
 from tests.commands import NEXTN_COMPILE
 from tests.oracles.synthetic import CASES, QUICK, random_weights, write_checkpoint
 

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from nextn.compile.targets.ascend.fused_ops.choice import FORMS
 from nextn.compile.targets.ascend.fused_ops.fused_op import Form
-from nextn.graphs.ops.native_forms import PLAIN_FORMS
-from nextn.graphs.ops.operator import COMPOSITES, short_name
+from nextn.graphs.ops.operator import OPERATORS, short_name
 from tests.npu.described_operators import run_on_cpu
 
-PLAIN = {short_name(operator): plain for operator, plain in {**COMPOSITES, **PLAIN_FORMS}.items()}
+PLAIN = {short_name(operator): plain for operator, plain in OPERATORS.items()}
 
 BF16 = torch.bfloat16
 

@@ -13,9 +13,9 @@ from torchair._ge_concrete_graph.ge_ir_pb2 import ModelDef
 from nextn.compile.build.worker import GraphJob
 from nextn.compile.targets.aoti.instruction_set import InstructionSet
 from nextn.compile.targets.ascend.fused_ops.choice import CUSTOM_OPS
-from nextn.graphs.config import parse_model_config
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import state_table
+from nextn.weights.config_json import parse_model_config
 from tests.graphs.releases import flash_config
 from tests.npu.test_emit_air import WORKER_ON_THE_FAKE
 
@@ -34,7 +34,8 @@ def test_flash_converts(
 ) -> None:
     """Processor time, so that other work on the machine does not count: 190 s and 2.3 GB for `round`."""
     config, _ = parse_model_config(flash_config(), "config.json")
-    shape = SessionShape(config, dtype="bfloat16", max_seq_len=32768, entries_in_blocks=bool(custom_ops))
+    multiples = (16, 128) if custom_ops else (1,)
+    shape = SessionShape(config, dtype="bfloat16", max_seq_len=32768, entry_rows_multiples=multiples)
     monkeypatch.setenv("FAKE_CANN_CUSTOM_OPS", ",".join((*custom_ops, "SparseAttnSharedkvMetadata")))
     job = GraphJob(
         name,

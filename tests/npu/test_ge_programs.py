@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nextn.compile.targets.air.ge_program import GeProgram
-from nextn.graphs.eager_session import Request
+from nextn.graphs.eager_session import EagerRequest
 from nextn.graphs.phases import graph_keys
 from nextn.runtime.contract.blocks import Control, Result
 from tests.npu.sessions import Converted, largest_difference, outcome
@@ -78,8 +78,8 @@ def test_rows_returned_are_those_after_every_write(converted: Converted) -> None
     """The result block of a round, the control block of a graph that leaves results alone."""
     for name, width in (("round", Result.WIDTH), ("draft_step", Control.WIDTH)):
         session = converted.evaluated()
-        session.prefill(0, Request([3, 1, 4], 8))
-        session.prefill(1, Request([3, 1, 4], 8))
+        session.prefill(0, EagerRequest([3, 1, 4], 8))
+        session.prefill(1, EagerRequest([3, 1, 4], 8))
         session.input("slots_b2").copy_(torch.tensor([1, 0]))
         (rows,) = session.graphs[name, 2]()  # type: ignore[misc]
         block = session.input("result" if name == "round" else "control")

@@ -56,7 +56,7 @@ def convert(folder: Path, case: str, dtype: str, steps: int, keys: list[GraphKey
         batch_sizes=(2,),
         max_seq_len=192,
         prefill_chunk=16,
-        int8_weights=stored,
+        stored_layouts=tuple((name, "int8_row") for name in stored),
     )
     constants = derived_constants(checkpoint.config)
     file = folder / "weights"

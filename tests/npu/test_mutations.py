@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextn.graphs.eager_session import GraphKey, Request
+from nextn.graphs.eager_session import EagerRequest, GraphKey
 from nextn.graphs.ops.topk_entries import COUNTING_LIMIT
 from nextn.graphs.session_shape import SessionShape
 from nextn.weights import Checkpoint
@@ -32,11 +32,13 @@ MATTERS = 1e-4
 """A wrong operator that changes no state or output by more, in any of ten launches, is no fault."""
 
 
-def other_requests() -> list[Request]:
+def other_requests() -> list[EagerRequest]:
     """Long enough to be past a C128 block, and enough for ten launches of each graph."""
     lengths = (130, 6, 21, 1, 40, 3, 17, 9, 2, 33, 5, 12)
     return [
-        Request([(7 * i + j * j) % 95 + 2 for j in range(length)], 9, (200,), seed=i, temperature=i % 3 / 2)
+        EagerRequest(
+            [(7 * i + j * j) % 95 + 2 for j in range(length)], 9, (200,), seed=i, temperature=i % 3 / 2
+        )
         for i, length in enumerate(lengths)
     ]
 

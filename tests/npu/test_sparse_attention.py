@@ -9,7 +9,7 @@ import torch
 
 from nextn.compile.build.trace import trace
 from nextn.compile.targets.air.ge_program import to_ge
-from nextn.graphs.eager_session import GraphKey, Request, Session, eager_graphs
+from nextn.graphs.eager_session import EagerRequest, EagerSession, GraphKey, eager_graphs
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.phases import slots_input
 from nextn.graphs.session_shape import SessionShape
@@ -70,7 +70,7 @@ class Pair:
             # More entries than are chosen.
             max_seq_len=2300,
             prefill_chunk=chunk,
-            entries_in_blocks=True,
+            entry_rows_multiples=(16, 128),
         )
         packed = packed_weights(checkpoint.config, steps > 0)
         weights = load_weights(checkpoint, packed, torch.bfloat16) | derived_constants(checkpoint.config)
@@ -85,13 +85,13 @@ class Pair:
             graphs[key] = launcher(program, model, states[1], order)
         eager = eager_graphs(model, states[0], shape)
         self.sessions = [
-            Session(shape, state, given, speculation=steps > 0)
+            EagerSession(shape, state, given, speculation=steps > 0)
             for state, given in zip(states, (eager, graphs), strict=True)
         ]
 
     def run(self, prompt: list[int], decodes: int) -> None:
         for session in self.sessions:
-            session.prefill(0, Request(prompt, decodes + 1))
+            session.prefill(0, EagerRequest(prompt, decodes + 1))
             for _ in range(decodes):
                 session.launch("decode", 1)
 
@@ -148,7 +148,7 @@ def test_rounds_of_two_requests(installed: None, checkpoint: Checkpoint) -> None
     pair = Pair(checkpoint, 32, (("prefill", 1), ("round", 2)), steps=2)
     outcomes = []
     for session in pair.sessions:
-        asked = [Request(prompt_of(125), 14, seed=5, temperature=0.8), Request(prompt_of(3), 12)]
+        asked = [EagerRequest(prompt_of(125), 14, seed=5, temperature=0.8), EagerRequest(prompt_of(3), 12)]
         outcomes.append([(one.tokens, one.accept_lens) for one in session.generate(asked)])
     assert outcomes[0] == outcomes[1]
     assert any(length > 1 for _, accept_lens in outcomes[0] for length in accept_lens)

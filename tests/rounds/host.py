@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import torch
 
-from nextn.graphs.eager_session import Request, Session
+from nextn.graphs.eager_session import EagerRequest, EagerSession
 
 
-def prefill_chunks(session: Session, slot: int, request: Request) -> Iterator[int]:
+def prefill_chunks(session: EagerSession, slot: int, request: EagerRequest) -> Iterator[int]:
     """Prefill `request` into `slot`; yields the prompt position reached after each chunk.
 
     The slot is live, and its first token collected, at the last yield; the seed runs when resumed after it.

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from nextn.graphs.config import ModelConfig
-from nextn.graphs.eager_session import GraphKey, Request, Session, eager_graphs
+from nextn.graphs.eager_session import EagerRequest, EagerSession, GraphKey, eager_graphs
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
 from nextn.graphs.window import Window
-from nextn.weights.assemble import load_weights
 from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.packed import packed_weights
+from nextn.weights.tensor_reader import load_weights
 from tests.oracles.case_oracle import CaseOracle
 from tests.rounds.programs import Programs, SessionPrograms
 
@@ -69,7 +69,7 @@ class Product:
 
     def session(
         self, shape: SessionShape, *, speculation: bool = True, phases: bool = False, eager: bool = False
-    ) -> Session:
+    ) -> EagerSession:
         """A fresh session; `eager` asks for the modules whatever the product runs otherwise."""
         state, model = State(shape), self.model(shape.num_steps > 0)
         graphs: Mapping[GraphKey, Callable[[], object]] = (
@@ -77,9 +77,11 @@ class Product:
             if self.exported and not eager
             else eager_graphs(model, state, shape)
         )
-        return Session(shape, state, graphs, speculation=speculation, phases=phases)
+        return EagerSession(shape, state, graphs, speculation=speculation, phases=phases)
 
-    def generate(self, requests: list[Request], shape: SessionShape, **options: bool) -> list[Request]:
+    def generate(
+        self, requests: list[EagerRequest], shape: SessionShape, **options: bool
+    ) -> list[EagerRequest]:
         """Run `requests` in a fresh session."""
         return self.session(shape, **options).generate(requests)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nextn.graphs.eager_session import Request
+from nextn.graphs.eager_session import EagerRequest
 from nextn.graphs.state import State
 from nextn.runtime.contract.blocks import Control
 from tests.rounds.product import Product
@@ -37,16 +37,18 @@ class Script:
         self.plain: dict[int, Snapshot] = {}
         self._drafting: dict[tuple[int, int], Snapshot] = {}
         session = product.session(self.shape, speculation=False, eager=True)
-        request = Request(product.oracle.prompt(1, seed=3), length, seed=SEED, temperature=TEMPERATURE)
+        request = EagerRequest(product.oracle.prompt(1, seed=3), length, seed=SEED, temperature=TEMPERATURE)
         session.prefill(0, request)
         while session.live:
             self._record(readable_state(session.state, self.shape, 0))
             session.round()
         self.tokens = [*request.prompt, *request.tokens]
 
-    def request(self, position: int) -> Request:
+    def request(self, position: int) -> EagerRequest:
         """The script's first `position` tokens as a prompt; its `remaining` then matches the plain run."""
-        return Request(self.tokens[:position], self.length + 1 - position, seed=SEED, temperature=TEMPERATURE)
+        return EagerRequest(
+            self.tokens[:position], self.length + 1 - position, seed=SEED, temperature=TEMPERATURE
+        )
 
     def drafting(self, position: int, num_steps: int) -> Snapshot:
         """The readable state right after a one-chunk prefill of the text before `position`, and the seed."""

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from nextn.graphs.eager_session import Request
+from nextn.graphs.eager_session import EagerRequest
 from nextn.runtime.contract.blocks import Control
 from tests.oracles import cache_free_rounds
 from tests.rounds.product import Product
@@ -25,7 +25,7 @@ LENGTHS = (1, 3, 7, 20, 126, 131)
 NEW_TOKENS = 40
 
 
-def drafts_of_rounds(product: Product, request: Request, num_steps: int) -> list[tuple[int, ...]]:
+def drafts_of_rounds(product: Product, request: EagerRequest, num_steps: int) -> list[tuple[int, ...]]:
     """Run `request` alone; the drafts that each round verified."""
     shape = product.shape(num_steps)
     session = product.session(shape)
@@ -38,7 +38,7 @@ def drafts_of_rounds(product: Product, request: Request, num_steps: int) -> list
 
 
 def compare_request(
-    product: Product, request: Request, num_steps: int
+    product: Product, request: EagerRequest, num_steps: int
 ) -> cache_free_rounds.Generation | None:
     """The simulated generation, equal to the product's; None if a near tie makes them incomparable."""
     oracle = product.oracle
@@ -83,7 +83,7 @@ def test_drafts_and_acceptance_of_every_round(product_of, num_steps):
     for index, length in enumerate(LENGTHS):
         for temperature in (0.0, 0.8):
             prompt = product.oracle.prompt(length, seed=index)
-            request = Request(prompt, NEW_TOKENS, seed=index, temperature=temperature)
+            request = EagerRequest(prompt, NEW_TOKENS, seed=index, temperature=temperature)
             expected = compare_request(product, request, num_steps)
             if expected is None:
                 skipped += 1
@@ -107,6 +107,6 @@ def test_drafts_and_acceptance_of_other_shapes(product_of, name, num_steps):
     compared = 0
     for index, length in enumerate((2, 15, 127)):
         prompt = product.oracle.prompt(length, seed=index)
-        request = Request(prompt, 24, seed=index, temperature=0.8 * (index % 2))
+        request = EagerRequest(prompt, 24, seed=index, temperature=0.8 * (index % 2))
         compared += compare_request(product, request, num_steps) is not None
     assert compared >= 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nextn.graphs.eager_session import Request, Session
+from nextn.graphs.eager_session import EagerRequest, EagerSession
 from nextn.runtime.contract.blocks import MAX_EOS, Control, Result
 from nextn.runtime.contract.errors import RequestError
 from tests.rounds.readable_state import DRAFTING, assert_same_state, position_of, readable_state
@@ -18,14 +18,14 @@ STEPS = 3
 START = 20
 
 
-def ending_request(script: Script, start: int, new_tokens: int, eos: tuple[int, ...] = ()) -> Request:
+def ending_request(script: Script, start: int, new_tokens: int, eos: tuple[int, ...] = ()) -> EagerRequest:
     base = script.request(start)
-    return Request(base.prompt, new_tokens, eos, seed=base.seed, temperature=base.temperature)
+    return EagerRequest(base.prompt, new_tokens, eos, seed=base.seed, temperature=base.temperature)
 
 
 def run_forced(
-    script: Script, request: Request, *, num_steps: int = STEPS, speculation: bool = True
-) -> Session:
+    script: Script, request: EagerRequest, *, num_steps: int = STEPS, speculation: bool = True
+) -> EagerSession:
     """Run `request` with every draft right, so that each window is as full as it can be."""
     shape = script.product.shape(num_steps, (1,), script.max_seq_len, prefill_chunk=32)
     session = script.product.session(shape, speculation=speculation)
@@ -38,7 +38,9 @@ def run_forced(
     return session
 
 
-def assert_same_ending(script: Script, start: int, new_tokens: int, eos: tuple[int, ...] = ()) -> Request:
+def assert_same_ending(
+    script: Script, start: int, new_tokens: int, eos: tuple[int, ...] = ()
+) -> EagerRequest:
     """The forced speculative run ends like the plain one: tokens, reason, position and readable state."""
     plain, found = (ending_request(script, start, new_tokens, eos) for _ in range(2))
     plain_session = run_forced(script, plain, speculation=False)
@@ -124,15 +126,15 @@ def test_prompts_up_to_the_maximum_length(product_of, room):
         prompt = product.oracle.prompt(max_seq_len - room, seed=room)
         if room == 0:
             with pytest.raises(RequestError, match="prompt"):
-                product.generate([Request(prompt, 50)], shape, eager=eager)
+                product.generate([EagerRequest(prompt, 50)], shape, eager=eager)
             continue
         session = product.session(shape, eager=eager)
         plain_session = product.session(shape, speculation=False, eager=eager)
-        [found], [plain] = (one.generate([Request(prompt, 50)]) for one in (session, plain_session))
+        [found], [plain] = (one.generate([EagerRequest(prompt, 50)]) for one in (session, plain_session))
         snapshot, expected = (readable_state(one.state, shape, 0) for one in (session, plain_session))
         assert torch.equal(snapshot["control"], expected["control"])
         assert_same_state(snapshot, expected, TOLERANCE, leave_out=DRAFTING)
-        [roomy] = product.generate([Request(prompt, room)], product.shape(STEPS, (1,), 192))
+        [roomy] = product.generate([EagerRequest(prompt, room)], product.shape(STEPS, (1,), 192))
         assert found.tokens == plain.tokens == roomy.tokens
         assert len(found.tokens) == room
         assert found.finish_reason == plain.finish_reason == "length"

@@ -9,17 +9,13 @@ import torch
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from nextn.graphs.eager_session import GraphKey, Request, Session, eager_graphs, exported_graphs
+from nextn.graphs.eager_session import EagerRequest, EagerSession, GraphKey, eager_graphs, exported_graphs
 from nextn.graphs.model import Model
-from nextn.graphs.ops.native_forms import PLAIN_FORMS
-from nextn.graphs.ops.operator import COMPOSITES, short_name
+from nextn.graphs.ops.operator import OPERATORS, short_name
 from nextn.graphs.phases import graph_keys
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State, input_table, state_table
 from tests.graphs.lowerable import assert_lowers_everywhere, operator_calls
-
-FORMS = {**PLAIN_FORMS, **COMPOSITES}
-"""The plain form of every operator of ours."""
 
 INT8_ONLY = {"int8_linear", "routed_int8_experts"}
 """Operators that only graphs with stored int8 weights have."""
@@ -34,8 +30,8 @@ class Exported:
     state: State
     graphs: dict[GraphKey, nn.Module]
 
-    def session(self, **options: bool) -> Session:
-        return Session(self.shape, self.state, self.graphs, **options)
+    def session(self, **options: bool) -> EagerSession:
+        return EagerSession(self.shape, self.state, self.graphs, **options)
 
 
 @pytest.fixture(scope="module")
@@ -47,31 +43,31 @@ def exported(product_of) -> Exported:
         return Exported(shape, product.model(), state, exported_graphs(product.model(), state, shape))
 
 
-def plain_form_calls(node: torch.fx.Node) -> list[torch.fx.Node]:
+def plain_calls(node: torch.fx.Node) -> list[torch.fx.Node]:
     """What one of our own operators decomposes into, at the shapes of this node."""
     examples = [one.meta["val"] for one in node.args if isinstance(one, torch.fx.Node)]
     constants = node.args[len(examples) :]
     tensors = [torch.zeros(one.shape, dtype=one.dtype) for one in examples]
-    form = FORMS[node.target]
-    plain = make_fx(lambda *inputs: form(*inputs, *constants))(*tensors)
+    function = OPERATORS[node.target]
+    plain = make_fx(lambda *inputs: function(*inputs, *constants))(*tensors)
     return operator_calls(plain.graph)
 
 
 def assert_all_lower(nodes: list[torch.fx.Node], seen: set[torch._ops.OpOverload]) -> None:
     for node in nodes:
-        if node.target not in FORMS:
+        if node.target not in OPERATORS:
             assert_lowers_everywhere(node)
         elif node.target not in seen:
             seen.add(node.target)
-            assert_all_lower(plain_form_calls(node), seen)
+            assert_all_lower(plain_calls(node), seen)
 
 
 def test_no_operator_that_a_lowering_lacks(exported):
-    """Neither in a program nor in the plain form of an operator of ours."""
+    """Neither in a program nor in the plain implementation of an operator of ours."""
     seen = set()
     for graph in exported.graphs.values():
         assert_all_lower(operator_calls(graph.graph), seen)
-    assert {short_name(operator) for operator in set(FORMS) - seen} == INT8_ONLY
+    assert {short_name(operator) for operator in set(OPERATORS) - seen} == INT8_ONLY
 
 
 def test_no_arguments_and_no_results(exported):
@@ -128,15 +124,17 @@ def test_programs_share_the_sessions_tensors(exported):
         assert shared >= 3  # at the least control, result and slots
 
 
-def requests_of(product, count: int) -> list[Request]:
+def requests_of(product, count: int) -> list[EagerRequest]:
     lengths = [1, 4, 9, 17, 126, 2, 5, 33, 125, 3, 8, 6][:count]
     return [
-        Request(product.oracle.prompt(length, seed=70 + index), 12, seed=index, temperature=0.8 * (index % 2))
+        EagerRequest(
+            product.oracle.prompt(length, seed=70 + index), 12, seed=index, temperature=0.8 * (index % 2)
+        )
         for index, length in enumerate(lengths)
     ]
 
 
-def results(requests: list[Request]) -> list[tuple[list[int], list[int], str | None]]:
+def results(requests: list[EagerRequest]) -> list[tuple[list[int], list[int], str | None]]:
     return [(one.tokens, one.accept_lens, one.finish_reason) for one in requests]
 
 
@@ -150,7 +148,9 @@ def test_programs_equal_the_modules(product_of, exported, phases):
     for name, buffer in State(exported.shape).named_buffers():
         exported.state.get_buffer(name).copy_(buffer)
     state = State(exported.shape)
-    eager = Session(exported.shape, state, eager_graphs(exported.model, state, exported.shape), phases=phases)
+    eager = EagerSession(
+        exported.shape, state, eager_graphs(exported.model, state, exported.shape), phases=phases
+    )
     expected = eager.generate(requests_of(product, 5))
     found = exported.session(phases=phases).generate(requests_of(product, 5))
     assert results(found) == results(expected)

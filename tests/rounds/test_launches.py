@@ -7,20 +7,20 @@ from collections import Counter
 import pytest
 import torch
 
-from nextn.graphs.eager_session import Request, Session
+from nextn.graphs.eager_session import EagerRequest, EagerSession
 from nextn.graphs.phases import build_graph, graph_keys
 from nextn.graphs.state import State, state_table
 from tests.rounds.product import Product
 
 
-def requests_of(product: Product) -> list[Request]:
+def requests_of(product: Product) -> list[EagerRequest]:
     return [
-        Request(product.oracle.prompt(length, seed=length), 15, seed=length, temperature=temperature)
+        EagerRequest(product.oracle.prompt(length, seed=length), 15, seed=length, temperature=temperature)
         for length, temperature in ((3, 0.0), (10, 0.8), (20, 0.8))
     ]
 
 
-def count_forwards(session: Session) -> Counter[str]:
+def count_forwards(session: EagerSession) -> Counter[str]:
     """Counts calls of NextN's layer and of the first Target layer from now on."""
     counts: Counter[str] = Counter()
     graph = next(iter(session.graphs.values()))
@@ -37,7 +37,7 @@ def test_launches_and_forwards_of_a_steady_round(product_of, num_steps):
     separate = ["verify", "accept", "draft_extend"] + ["draft_step"] * (num_steps - 1)
     for phases, expected in ((False, ["round"]), (True, separate)):
         session = product.session(product.shape(num_steps, (1, 4)), phases=phases)
-        session.prefill(0, Request(product.oracle.prompt(5, seed=1), 20))
+        session.prefill(0, EagerRequest(product.oracle.prompt(5, seed=1), 20))
         counts = count_forwards(session)
         session.launches.clear()
         session.round()
@@ -50,7 +50,7 @@ def test_launches_of_a_prompt(product_of):
     product = product_of("window_only")
     session = product.session(product.shape(3, (1, 4), prefill_chunk=4))
     counts = count_forwards(session)
-    session.prefill(0, Request(product.oracle.prompt(9, seed=1), 20))
+    session.prefill(0, EagerRequest(product.oracle.prompt(9, seed=1), 20))
     assert session.launches == [("prefill", 1)] * 3 + [("seed", 1)]
     assert counts == {"target": 3, "nextn": 3}
 
@@ -61,7 +61,7 @@ def test_smallest_bucket_that_holds_the_live_slots(product_of):
     session = product.session(product.shape(3, (1, 2, 4)))
     sizes = []
     for slot in range(4):
-        session.prefill(slot, Request(product.oracle.prompt(4, seed=slot), 40))
+        session.prefill(slot, EagerRequest(product.oracle.prompt(4, seed=slot), 40))
         session.launches.clear()
         session.round()
         sizes += session.launches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nextn.graphs.eager_session import Request
+from nextn.graphs.eager_session import EagerRequest
 from tests.oracles import cache_free_rounds
 from tests.oracles.synthetic import CASES
 from tests.rounds.product import Product
@@ -20,16 +20,16 @@ case_names = pytest.mark.parametrize(
 )
 
 
-def requests_of(product: Product, temperature: float, new_tokens: int = NEW_TOKENS) -> list[Request]:
+def requests_of(product: Product, temperature: float, new_tokens: int = NEW_TOKENS) -> list[EagerRequest]:
     return [
-        Request(
+        EagerRequest(
             product.oracle.prompt(length, seed=40 + length), new_tokens, seed=length, temperature=temperature
         )
         for length in LENGTHS
     ]
 
 
-def tokens_of(requests: list[Request]) -> list[list[int]]:
+def tokens_of(requests: list[EagerRequest]) -> list[list[int]]:
     return [request.tokens for request in requests]
 
 
@@ -93,12 +93,12 @@ def test_same_request_in_any_company(product_of, temperature):
     """
     product = product_of("tiny")
 
-    def subject() -> Request:
-        return Request(product.oracle.prompt(6, seed=90), 20, seed=5, temperature=temperature)
+    def subject() -> EagerRequest:
+        return EagerRequest(product.oracle.prompt(6, seed=90), 20, seed=5, temperature=temperature)
 
-    def others(count: int) -> list[Request]:
+    def others(count: int) -> list[EagerRequest]:
         return [
-            Request(
+            EagerRequest(
                 product.oracle.prompt(3 + 4 * i, seed=i), 9 + 5 * i, seed=i, temperature=0.8 - temperature
             )
             for i in range(count)
@@ -126,9 +126,9 @@ def test_many_requests_through_few_slots(product_of):
     """
     product = product_of("tiny")
 
-    def requests() -> list[Request]:
+    def requests() -> list[EagerRequest]:
         lengths = (140, 2, 130, 5, 1, 60, 3, 9)
-        return [Request(product.oracle.prompt(n, seed=n), 4 + n % 9, seed=n) for n in lengths]
+        return [EagerRequest(product.oracle.prompt(n, seed=n), 4 + n % 9, seed=n) for n in lengths]
 
     expected = [product.generate([request], product.shape(3))[0].tokens for request in requests()]
     assert tokens_of(product.generate(requests(), product.shape(3, (2,)))) == expected

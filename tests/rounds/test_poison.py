@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from nextn.graphs.eager_session import Request, Session
+from nextn.graphs.eager_session import EagerRequest, EagerSession
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State, state_table
 from tests.oracles.synthetic import CASES
@@ -41,14 +41,14 @@ def poisoned_rows(state: State, shape: SessionShape, slot: int, value: float) ->
     return count
 
 
-def poison_everything(session: Session, value: float) -> None:
+def poison_everything(session: EagerSession, value: float) -> None:
     """All floating-point state, the scratch slot's rows included."""
     assert poison_unreadable(session.state, session.shape, [], value)
 
 
-def three_requests(product: Product) -> list[Request]:
+def three_requests(product: Product) -> list[EagerRequest]:
     return [
-        Request(
+        EagerRequest(
             product.oracle.prompt(length, seed=length), 14 + length % 5, seed=length, temperature=temperature
         )
         for length, temperature in ((2, 0.0), (9, 0.8), (125, 0.0))

@@ -11,7 +11,7 @@ import random
 import pytest
 import torch
 
-from nextn.graphs.eager_session import Session
+from nextn.graphs.eager_session import EagerSession
 from nextn.runtime.contract.blocks import Result
 from tests.oracles.synthetic import CASES
 from tests.rounds.host import prefill_chunks
@@ -29,7 +29,7 @@ def steps_of_cases(default: tuple[int, ...], full: tuple[int, ...], others: int)
     return pytest.mark.parametrize(("name", "num_steps"), values)
 
 
-def forced_round(session: Session, script: Script, wanted: dict[int, int]) -> None:
+def forced_round(session: EagerSession, script: Script, wanted: dict[int, int]) -> None:
     """One round in which slot s accepts exactly `wanted[s]` drafts; acceptance, tokens and state compared."""
     num_steps = session.shape.num_steps
     before = {slot: position_of(session.state, slot) for slot in wanted}
@@ -48,7 +48,7 @@ def forced_round(session: Session, script: Script, wanted: dict[int, int]) -> No
         script.assert_drafting(snapshot, num_steps)
 
 
-def session_of(script: Script, num_steps: int, batch: int) -> Session:
+def session_of(script: Script, num_steps: int, batch: int) -> EagerSession:
     shape = script.product.shape(num_steps, (batch,), script.max_seq_len, prefill_chunk=32)
     return script.product.session(shape)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from nextn.graphs.eager_session import Request, Session, eager_graphs
+from nextn.graphs.eager_session import EagerRequest, EagerSession, eager_graphs
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
@@ -18,6 +18,6 @@ def greedy_tokens(folder: Path, num_steps: int) -> list[list[int]]:
     model, state = Model(shape), State(shape)
     weights = load_weights(checkpoint, packed_weights(checkpoint.config, num_steps > 0), torch.float32)
     model.load_weights(weights | derived_constants(checkpoint.config))
-    requests = [Request([3, 1, 4, 1, 5, 9, 2, 6, 5], 16), Request([2, 7, 1], 16)]
-    done = Session(shape, state, eager_graphs(model, state, shape)).generate(requests)
+    requests = [EagerRequest([3, 1, 4, 1, 5, 9, 2, 6, 5], 16), EagerRequest([2, 7, 1], 16)]
+    done = EagerSession(shape, state, eager_graphs(model, state, shape)).generate(requests)
     return [request.tokens for request in done]

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from nextn.graphs.config import parse_model_config
 from nextn.weights import packed_weights
+from nextn.weights.config_json import parse_model_config
 from tests.graphs.releases import flash_config, pro_config
 from tests.oracles.synthetic import CASES, random_weights
 

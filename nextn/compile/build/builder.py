@@ -170,7 +170,7 @@ class _Builder:
             output,
             extra=derived_constants(config),
             progress=meter,
-            keep=KEPT_CODES if self._shape.int8_weights else (),
+            keep=KEPT_CODES if self._shape.stored_layouts else (),
             finished=finished,
         )
         return kept

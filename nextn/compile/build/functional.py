@@ -16,8 +16,7 @@ from torch import fx
 from torch.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
 
 from nextn.compile.build.trace import TracedGraph
-from nextn.graphs.ops.native_forms import PLAIN_FORMS
-from nextn.graphs.ops.operator import COMPOSITES
+from nextn.graphs.ops.operator import OPERATORS
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.contract.graph_spec import TensorSpec
 
@@ -62,7 +61,7 @@ def functionalize(traced: TracedGraph, forms: Forms = NO_FORMS) -> FunctionalGra
     Raises ExecutionError if something other than a row write changes a buffer.
     """
     table: dict[Any, Any] = dict(torch.export.default_decompositions())
-    program = traced.program.run_decompositions({**table, **COMPOSITES, **PLAIN_FORMS, **forms})
+    program = traced.program.run_decompositions({**table, **OPERATORS, **forms})
     graph = fx.Graph()
     placeholders = _lift(program.graph_signature, traced.spec.tensors)
     copies: dict[fx.Node, fx.Node] = {}

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from nextn.graphs.eager_session import Request, Session, eager_graphs
+from nextn.graphs.eager_session import EagerRequest, EagerSession, eager_graphs
 from nextn.graphs.model import Model
 from nextn.graphs.ops.sample_token import gumbel_noise
 from nextn.graphs.session_shape import SessionShape
@@ -40,7 +40,7 @@ class WatchedModel(Model):
         return logits
 
 
-class RecordingSession(Session):
+class RecordingSession(EagerSession):
     """The eager driver, keeping each round's result row and each emitted token's margin."""
 
     def __init__(self, shape: SessionShape, model: WatchedModel, run: GoldenRun) -> None:
@@ -120,7 +120,7 @@ def _record(
 ) -> dict[str, Tensor]:
     session = RecordingSession(shape, model, run)
     eos = () if run.ignore_eos else shape.config.eos_token_ids
-    request = Request(
+    request = EagerRequest(
         run.prompt, run.max_new_tokens, eos, seed=run.seed, temperature=run.temperature / TEMPERATURE_ONE
     )
     session.generate([request])

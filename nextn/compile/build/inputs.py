@@ -125,8 +125,9 @@ class CompileInputs:
         )
 
     def _same_weights(self, manifest: Manifest) -> bool:
-        coded = {weight.name for weight in manifest.weights.tensors if weight.storage.layout == "int8_row"}
-        if coded != set(self.shape.int8_weights):
+        layouts = {weight.name: weight.storage.layout for weight in manifest.weights.tensors}
+        coded = {name: layout for name, layout in layouts.items() if layout != "plain"}
+        if coded != dict(self.shape.stored_layouts):
             return False
         recorded = {source for weight in manifest.weights.tensors for source in weight.source}
         weights = packed_weights(self.shape.config, self.shape.num_steps > 0)

@@ -55,9 +55,9 @@ def declared_tensors(shape: SessionShape) -> dict[str, TensorSpec]:
 
 def declared_weights(shape: SessionShape) -> Iterator[TensorSpec]:
     """The packed weights, with the scales of those that are int8 rows, and derived constants."""
-    int8_weights = set(shape.int8_weights)
+    layouts = dict(shape.stored_layouts)
     for weight in packed_weights(shape.config, shape.num_steps > 0):
-        if weight.name in int8_weights:
+        if layouts.get(weight.name) == "int8_row":
             yield TensorSpec(weight.name, "weight", "int8", weight.shape)
             yield TensorSpec(scales_name(weight.name), "weight", "float32", (*weight.shape[:-1], 1))
         else:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from nextn.compile.targets.aoti.instruction_set import InstructionSet
 from nextn.compile.targets.ascend.requirements import IMPORT_TORCH_NPU, import_torch_npu
 from nextn.graphs.config import ModelConfig
+from nextn.graphs.ops.collectives import Parallel
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.errors import NextnError
 
@@ -70,7 +71,9 @@ class GraphJob:
         shape |= {
             "config": ModelConfig.from_dict(shape["config"]),
             "batch_sizes": tuple(shape["batch_sizes"]),
-            "int8_weights": tuple(shape["int8_weights"]),
+            "stored_layouts": tuple(map(tuple, shape["stored_layouts"])),
+            "entry_rows_multiples": tuple(shape["entry_rows_multiples"]),
+            "parallel": Parallel(**shape["parallel"]),
         }
         target = raw["instruction_set"]
         return cls(

@@ -21,15 +21,17 @@ from nextn.compile.cli.finite_report import check_finite
 from nextn.compile.cli.inspection import inspect_checkpoint, print_inspection
 from nextn.compile.cli.options import CompileOptions
 from nextn.compile.cli.trace_report import peak_memory, print_reports, trace_graphs
-from nextn.graphs.config import ModelConfig, read_model_config
+from nextn.graphs.config import ModelConfig
+from nextn.graphs.ops.linear import StoredLayout
 from nextn.graphs.phases import graph_keys
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.errors import UsageError
 from nextn.runtime.tool.interrupts import orderly
 from nextn.weights.checkpoint import Checkpoint
+from nextn.weights.config_json import read_model_config
+from nextn.weights.content_checks import check_expert_tables, stated_layout_warning
 from nextn.weights.pack_items import common_encoding
 from nextn.weights.packed import packed_weights
-from nextn.weights.stated_facts import check_expert_tables, stated_form_warning
 
 
 def compile_command(
@@ -96,21 +98,24 @@ def _shape(options: CompileOptions, checkpoint: Checkpoint | None, config: Model
     shape = options.session_shape(config)
     if not options.stored_weights or checkpoint is None:
         return shape
-    return replace(shape, int8_weights=_int8_weights(checkpoint, shape))
+    return replace(shape, stored_layouts=_stored_layouts(checkpoint, shape))
 
 
-def _int8_weights(checkpoint: Checkpoint, shape: SessionShape) -> tuple[str, ...]:
+def _stored_layouts(checkpoint: Checkpoint, shape: SessionShape) -> tuple[tuple[str, StoredLayout], ...]:
     """The matrices that are int8 rows in the checkpoint, by the names graphs give them."""
-    packed = packed_weights(shape.config, shape.num_steps > 0)
-    names = tuple(weight.name for weight in packed if common_encoding(checkpoint, weight) == "int8_row")
-    if not names:
+    layouts: list[tuple[str, StoredLayout]] = [
+        (weight.name, "int8_row")
+        for weight in packed_weights(shape.config, shape.num_steps > 0)
+        if common_encoding(checkpoint, weight) == "int8_row"
+    ]
+    if not layouts:
         raise UsageError(
             "--weights-as stored keeps int8 matrices, and this checkpoint has none",
             file=checkpoint.folder,
             expected="int8 with a scale per row",
             found=checkpoint.layout.storage,
         )
-    return names
+    return tuple(layouts)
 
 
 def _opened(options: CompileOptions) -> Checkpoint:
@@ -122,7 +127,7 @@ def _opened(options: CompileOptions) -> Checkpoint:
         # To describe a checkpoint, damage of its draft is to be described too.
         draft_needed=options.num_steps > 0 and not options.inspect,
     )
-    if (stated := stated_form_warning(checkpoint)) is not None:
+    if (stated := stated_layout_warning(checkpoint)) is not None:
         checkpoint = replace(checkpoint, warnings=(*checkpoint.warnings, stated))
     looking = options.inspect or options.check_finite
     is_refused = options.num_steps > 0 and not looking and not checkpoint.has_nextn

@@ -9,7 +9,7 @@ from typing import Any
 from nextn.compile.build.progress import Meter, Progress
 from nextn.runtime.contract.errors import CheckpointError
 from nextn.weights.checkpoint import Checkpoint
-from nextn.weights.finite import NotFinite, find_not_finite
+from nextn.weights.content_checks import NotFinite, find_not_finite
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from nextn.compile.targets.ascend.fused_ops.blocks import ENTRY_ROWS_MULTIPLES
 from nextn.compile.targets.ascend.fused_ops.choice import BLOCK_READERS, CUSTOM_OPS
 from nextn.compile.targets.lowering import (
     DEFAULT_EMIT,
@@ -73,7 +74,7 @@ class CompileOptions:
             batch_sizes=self.batch_sizes,
             max_seq_len=length,
             prefill_chunk=self.prefill_chunk,
-            entries_in_blocks=not BLOCK_READERS.isdisjoint(self.custom_ops),
+            entry_rows_multiples=(1,) if BLOCK_READERS.isdisjoint(self.custom_ops) else ENTRY_ROWS_MULTIPLES,
         )
 
 

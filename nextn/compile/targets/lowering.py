@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from nextn.graphs.ops.native_forms import CPU_KERNELS, PLAIN_FORMS
+from nextn.compile.targets.aoti.kernels import CPU_KERNELS
 from nextn.runtime.contract.manifest import Device, Emit
 
 GRAPHS_FOLDER = "graphs"
@@ -47,7 +47,7 @@ def _short(operator: object) -> str:
     return str(operator).split(".")[1].removeprefix("nextn_")
 
 
-_ALL_PLAIN = dict.fromkeys((*_PLAIN_OPS, *map(_short, PLAIN_FORMS)), "plain")
+_ALL_PLAIN = dict.fromkeys((*_PLAIN_OPS, *map(_short, CPU_KERNELS)), "plain")
 
 CPU = Lowering(
     device="cpu",

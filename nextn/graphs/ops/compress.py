@@ -1,4 +1,4 @@
-"""Pooling of consecutive positions into compressed entries (spec section 5.2-5.4)."""
+"""Pooling of consecutive positions into compressed entries. Source: docs/mathematics.md, "Compressor"."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from nextn.graphs.ops.apply_rope import apply_rope
-from nextn.graphs.ops.cast import fp32
-from nextn.graphs.ops.operator import composite
-from nextn.graphs.ops.rms_norm import rms_norm
-from nextn.graphs.ops.rows import read_rows
+from nextn.graphs.ops.norms import rms_norm
+from nextn.graphs.ops.operator import operator
+from nextn.graphs.ops.rope import apply_rope
+from nextn.graphs.ops.rows import fp32, read_rows
 
 EMPTY_GATE = -1e30
 """Gate of the slots before position 0; finite, its softmax weight is exactly 0."""
 
 
-@composite(
+@operator(
     "(Tensor x, Tensor weight, Tensor bias, Tensor norm, Tensor earlier, Tensor start, Tensor count, "
     "Tensor cos, Tensor sin, int ratio, float eps) -> (Tensor, Tensor)"
 )
@@ -68,7 +67,7 @@ def _pool(context: Tensor, block: Tensor, start: Tensor, ratio: int, width: int)
 
 
 def _overlapped(channels: Tensor, ratio: int, width: int) -> Tensor:
-    """C4: the previous block gives its A half, the own block its B half (spec section 5.4)."""
+    """C4: the previous block gives its A half, the own block its B half."""
     if channels.shape[2] == ratio:
         return channels
     previous, own = channels.split(ratio, dim=2)

@@ -1,4 +1,7 @@
-"""Hyper-connections around a sub-layer: M streams into its input, and its output back (spec 3.1-3.5)."""
+"""Hyper-connections around a sub-layer: M streams into its input, and its output back into the streams.
+
+Source: docs/mathematics.md, "Hyper-connections".
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,31 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from nextn.graphs.ops.cast import cast, fp32
-from nextn.graphs.ops.operator import composite
-from nextn.graphs.ops.rms_norm import unit_rms
-from nextn.graphs.ops.sinkhorn import sinkhorn
+from nextn.graphs.ops.norms import unit_rms
+from nextn.graphs.ops.operator import operator
+from nextn.graphs.ops.rows import cast, fp32
 
 
-@composite(
+@operator(
+    "(Tensor score, SymInt iterations, float eps) -> Tensor",
+    opaque=lambda score, iterations, eps: torch.empty_like(score),
+)
+def sinkhorn(score: Tensor, iterations: int, eps: float) -> Tensor:
+    """Mixing matrices fp32 `[T, M, M]` from `score [T, M, M]`: Sinkhorn normalisation.
+
+    Softmax over the last axis, then columns, then rows and columns in turn, `iterations` column passes
+    in all; `eps` is added to the softmax and to every sum. Plain, this is 117 small nodes; on the CPU it is
+    one kernel.
+    """
+    comb = torch.softmax(score, dim=-1) + eps
+    comb = comb / (comb.sum(1, keepdim=True) + eps)
+    for _ in range(iterations - 1):
+        comb = comb / (comb.sum(2, keepdim=True) + eps)
+        comb = comb / (comb.sum(1, keepdim=True) + eps)
+    return comb
+
+
+@operator(
     "(Tensor x, Tensor fn, Tensor scale, Tensor base, float norm_eps, float eps, int iterations)"
     " -> (Tensor, Tensor, Tensor)"
 )
@@ -34,11 +55,11 @@ def hyper_pre(
     return weighted_streams(pre, x), post, sinkhorn(comb, iterations, eps)
 
 
-@composite("(Tensor y, Tensor x, Tensor post, Tensor comb) -> Tensor")
+@operator("(Tensor y, Tensor x, Tensor post, Tensor comb) -> Tensor")
 def hyper_post(y: Tensor, x: Tensor, post: Tensor, comb: Tensor) -> Tensor:
     """Sub-layer output `y [T, H]` and the streams before it `x [T, M, H]` -> new streams in x's dtype.
 
-    The sum runs over the FIRST index of comb: its transpose is applied (spec section 3.3).
+    The sum runs over the FIRST index of comb: the transpose of comb is applied.
     """
     residual = torch.bmm(comb.transpose(1, 2), fp32(x))  # [T, M, H]
     return cast(post[:, :, None] * fp32(y)[:, None, :] + residual, x.dtype)

@@ -1,4 +1,7 @@
-"""Which compressed entries a row attends to: the best by the indexer's score (spec section 5.5)."""
+"""The compressed entries that a row attends to: the best by the indexer's score.
+
+Source: docs/mathematics.md, "Indexer and the tie rule".
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from nextn.graphs.ops.cast import fp32
-from nextn.graphs.ops.operator import composite
-from nextn.graphs.ops.rows import read_rows
+from nextn.graphs.ops.operator import operator
+from nextn.graphs.ops.rows import fp32, read_rows
 from nextn.graphs.ops.topk_entries import topk_entries
 
 
-@composite(
+@operator(
     "(Tensor query, Tensor weight, Tensor entries, Tensor slots, Tensor complete, int topk, int capacity)"
     " -> Tensor"
 )

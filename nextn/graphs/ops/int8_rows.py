@@ -1,7 +1,10 @@
-"""Products with int8 weights: rows of the input are quantised as they come (W8A8, one scale per token).
+"""Products with int8 weights: each row of the input is quantised at run time (W8A8, one scale per token).
 
-The plain form is exact in the sense of int32 arithmetic, on every lowering: codes are small integers, so fp32
-products of `EXACT_COLUMNS` columns have no rounding, whatever their order, and their sums are added as int32.
+The plain implementation is exact in the sense of int32 arithmetic, on every target: codes are small
+integers, so fp32 products of `EXACT_COLUMNS` columns have no rounding, whatever their order, and their sums
+are added as int32.
+
+Source: docs/mathematics.md, "Int8 rows".
 """
 
 from __future__ import annotations
@@ -9,8 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nextn.graphs.ops.cast import cast, fp32
-from nextn.graphs.ops.operator import composite
+from nextn.graphs.ops.operator import operator
+from nextn.graphs.ops.rows import cast, fp32
 
 LARGEST_CODE = 127
 
@@ -18,11 +21,11 @@ EXACT_COLUMNS = 1024
 """1024 products of at most 127 * 128 stay below 2**24, up to which fp32 has every integer."""
 
 
-@composite("(Tensor x, Tensor weight, Tensor scales, ScalarType dtype) -> Tensor")
+@operator("(Tensor x, Tensor weight, Tensor scales, ScalarType dtype) -> Tensor")
 def int8_linear(x: Tensor, weight: Tensor, scales: Tensor, dtype: torch.dtype) -> Tensor:
     """`x [..., T, in]` times the transpose of int8 `weight [..., out, in]`, scales fp32 `[..., out, 1]`.
 
-    The result `[..., T, out]` is in `dtype`, in which x is taken too. Leading axes broadcast.
+    The result `[..., T, out]` is in `dtype`; x is cast to `dtype` first. Leading axes broadcast.
     """
     codes, step = quantise_rows(cast(x, dtype))
     total = fp32(exact_product(codes, weight))
@@ -30,7 +33,8 @@ def int8_linear(x: Tensor, weight: Tensor, scales: Tensor, dtype: torch.dtype) -
 
 
 def quantise_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Codes of `x [..., in]`, integers in fp32, and what a code of each row is worth, fp32 `[..., 1]`.
+    """Codes of `x [..., in]`, integers in fp32, and the step of each row, fp32 `[..., 1]`:
+    the value of code 1.
 
     Codes round half to even. A row of zeros has step 0.
     """

@@ -1,20 +1,28 @@
-"""`linear` over a weight object, so that a packed or quantised layout is a property of the weight."""
+"""`linear` over a weight object, so that a quantised layout is a property of the weight.
+
+Source: docs/mathematics.md, "Attention".
+"""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nextn.graphs.ops.cast import cast
 from nextn.graphs.ops.int8_rows import int8_linear
+from nextn.graphs.ops.rows import cast
+
+StoredLayout = Literal["int8_row"]
+"""The layouts of a matrix besides the plain one."""
 
 
 class Weight(nn.Module):
-    """A dense matrix `[out, in]` (or a stack of them) that products take in the compute dtype.
+    """A dense matrix `[out, in]`, or a stack of them, whose products are in the compute dtype `dtype`.
 
-    Layout `plain` is the matrix itself. Layout `int8_row` is int8 codes in `weight`, and in `scales` fp32
-    `[..., out, 1]` what a code of each row is worth.
+    As it is made, it holds the matrix itself. In layout `int8_row`, `weight` holds int8 codes, and `scales`
+    fp32 `[..., out, 1]` the value of code 1 in each row.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -25,8 +33,9 @@ class Weight(nn.Module):
         self.register_buffer("weight", torch.zeros(shape, dtype=dtype))
         self.register_buffer("scales", None)
 
-    def store_as_int8_rows(self) -> None:
-        """Makes zeros of layout `int8_row` of a matrix whose values are yet to come."""
+    def store_as(self, layout: StoredLayout) -> None:
+        """Replaces the matrix by zeros in `layout`; call it before values are loaded."""
+        assert layout == "int8_row", layout
         self.scales = torch.zeros((*self.weight.shape[:-1], 1))
         self.weight = torch.zeros(self.weight.shape, dtype=torch.int8)
 
@@ -39,7 +48,7 @@ def linear(x: Tensor, matrix: Weight) -> Tensor:
 
 
 def grouped_linear(x: Tensor, matrix: Weight, groups: int) -> Tensor:
-    """Block-diagonal product: `x [T, G, in]`, `matrix [G * out, in]` -> `[T, G * out]` (spec 4, step 9)."""
+    """Block-diagonal product: `x [T, G, in]`, `matrix [G * out, in]` -> `[T, G * out]`."""
     rows, _, width = x.shape
     blocks = matrix.weight.view(groups, -1, width)  # [G, out, in]
     if matrix.scales is not None:

@@ -1,10 +1,26 @@
-"""Row access to the flat state buffers. `write_rows` is the only in-place write of every graph."""
+"""Rows of the flat state buffers, and dtypes. `write_rows` is the only in-place write of every graph.
+
+Source: docs/mathematics.md, "Rows, joints, casts".
+"""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from nextn.graphs.ops.cast import cast
+
+def cast(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """`x` in `dtype`; `x` itself if that is its dtype already.
+
+    `Tensor.to` traces as a conversion and a metadata assertion even where there is nothing to convert: those
+    were 13 % of the nodes of an fp32 `round`.
+    """
+    return x if x.dtype == dtype else x.to(dtype)
+
+
+def fp32(x: Tensor) -> Tensor:
+    """`x` in float32."""
+    return cast(x, torch.float32)
 
 
 def read_rows(buffer: Tensor, index: Tensor) -> Tensor:

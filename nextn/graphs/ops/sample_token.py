@@ -1,4 +1,4 @@
-"""Token draw with shared noise: one rule for greedy and sampled, target and draft (design section 4).
+"""Token draw with shared noise: one rule for greedy and sampled, target and draft .
 
 The token at absolute position p is argmax(logits + T * gumbel(seed, p, token)). The noise depends on
 nothing else, so a draft drawn from NextN's logits uses the very noise verification will use, and
@@ -7,8 +7,9 @@ speculative output equals plain output token for token at equal seed.
 The hash is built from int64 add, multiply and remainder only (GE has no xor or shift), with operands
 below 2**31 so that no product overflows. x -> x**5 permutes the residues modulo the prime 2**31 - 1.
 
-One operator, `nextn::nextn_sample_token`: the CPU lowering binds it to a kernel in libnextn_ops, which skips
-the noise of greedy rows; the others decompose it into the plain form.
+On the CPU one kernel of libnextn_ops draws, which skips the noise of greedy rows.
+
+Source: docs/mathematics.md, "Sampling noise".
 """
 
 from __future__ import annotations
@@ -16,43 +17,38 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nextn.graphs.ops.collectives import gather_argmax
+from nextn.graphs.ops.collectives import ONE_RANK, gather_argmax
+from nextn.graphs.ops.operator import operator
+from nextn.graphs.ops.rows import fp32
 from nextn.runtime.contract.blocks import TEMPERATURE_ONE
 
 PRIME = 2147483647
 
 
-@torch.library.custom_op("nextn::nextn_sample_token", mutates_args=())
+@operator(
+    "(Tensor logits, Tensor seed, Tensor position, Tensor temperature) -> Tensor",
+    opaque=lambda logits, seed, position, temperature: torch.empty_like(position),
+)
 def sample_token(logits: Tensor, seed: Tensor, position: Tensor, temperature: Tensor) -> Tensor:
     """Token ids int64 `[B, V]` from `logits` fp32 `[B, V, vocab]`.
 
     seed int64 `[B]` >= 0; position int64 `[B, V]`, the absolute position the drawn token will have;
     temperature int64 `[B]` in fixed point (`TEMPERATURE_ONE` = 1.0, 0 = greedy).
     """
-    return sample_token_plain(logits, seed, position, temperature)
-
-
-@sample_token.register_fake
-def _(logits: Tensor, seed: Tensor, position: Tensor, temperature: Tensor) -> Tensor:
-    return torch.empty_like(position)
-
-
-def sample_token_plain(logits: Tensor, seed: Tensor, position: Tensor, temperature: Tensor) -> Tensor:
-    """The aten form."""
-    scale = temperature.to(torch.float32) * (1.0 / TEMPERATURE_ONE)  # [B]
+    scale = fp32(temperature) * (1.0 / TEMPERATURE_ONE)  # [B]
     noise = gumbel_noise(seed, position, logits.shape[-1])  # [B, V, vocab]
-    return gather_argmax(logits + scale[:, None, None] * noise)
+    return gather_argmax(logits + scale[:, None, None] * noise, ONE_RANK)
 
 
 def gumbel_noise(seed: Tensor, position: Tensor, vocab_size: int) -> Tensor:
     """Standard Gumbel noise fp32 `[B, V, vocab]`, finite; a pure function of (seed, position, token)."""
     x = noise_integers(seed, position, vocab_size)
-    uniform = torch.clamp((x.to(torch.float32) + 0.5) * 2.0**-31, max=1.0 - 2.0**-24)
+    uniform = torch.clamp((fp32(x) + 0.5) * 2.0**-31, max=1.0 - 2.0**-24)
     return -torch.log(-_log_one_minus(uniform))
 
 
 def noise_integers(seed: Tensor, position: Tensor, vocab_size: int) -> Tensor:
-    """What the noise is made of: int64 `[B, V, vocab]`, uniform in [0, PRIME)."""
+    """The integers that become the noise: int64 `[B, V, vocab]`, uniform in [0, PRIME)."""
     key = _fifth_power((seed % PRIME + 362436069) % PRIME)
     high = torch.div(seed, PRIME, rounding_mode="floor")
     key = _fifth_power((key + high % PRIME + 521288629) % PRIME)  # [B]
@@ -70,7 +66,7 @@ def _fifth_power(x: Tensor) -> Tensor:
 
 
 def _log_one_minus(x: Tensor) -> Tensor:
-    """log(1 - x) for fp32 x in (0, 1), compensated: the plain form loses the small x of large noise."""
+    """log(1 - x) for fp32 x in (0, 1), compensated: the naive formula loses the small x of large noise."""
     rest = 1.0 - x
     rounded = rest - 1.0
     return torch.where(rounded == 0.0, -x, torch.log(rest) * (-x / torch.where(rounded == 0.0, 1.0, rounded)))

@@ -1,7 +1,6 @@
-"""Top-k with one tie rule for every width: higher score first, then lower index (design section 4).
+"""Top-k with one tie rule for every width: higher score first, then lower index.
 
-One operator, `nextn::nextn_topk_entries`: the CPU lowering binds it to a kernel in libnextn_ops, the others
-decompose it into the plain form.
+On the CPU one kernel of libnextn_ops chooses. Source: docs/mathematics.md, "topk_entries".
 """
 
 from __future__ import annotations
@@ -9,27 +8,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from nextn.graphs.ops.operator import operator
+
 COUNTING_LIMIT = 512
 """Up to this width the quadratic comparison fuses into one loop and beats `topk` (see `topk_entries`)."""
 
 
-@torch.library.custom_op("nextn::nextn_topk_entries", mutates_args=())
+@operator(
+    "(Tensor score, SymInt k) -> Tensor",
+    opaque=lambda score, k: score.new_empty((*score.shape[:-1], k), dtype=torch.int64),
+)
 def topk_entries(score: Tensor, k: int) -> Tensor:
     """Indices int64 `[..., k]` of the k best of `score [..., E]` fp32, k <= E.
 
     The chosen set is that of a stable sort on (score descending, index ascending); its order is
-    unspecified. NaN counts as -inf, so that whatever a row holds, its result is k valid indices.
+    unspecified. NaN counts as -inf, so that whatever a row holds, its result is k valid indices. Entries of
+    -inf at the end of a row, as `indexer_topk` has them there, come last.
     """
-    return topk_entries_plain(score, k)
-
-
-@topk_entries.register_fake
-def _(score: Tensor, k: int) -> Tensor:
-    return score.new_empty((*score.shape[:-1], k), dtype=torch.int64)
-
-
-def topk_entries_plain(score: Tensor, k: int) -> Tensor:
-    """The aten form; entries of -inf at the end of a row come last, as `indexer_topk` has them there."""
     score = torch.where(score == score, score, -torch.inf)
     if score.shape[-1] <= COUNTING_LIMIT:
         return _by_counting(score, k)

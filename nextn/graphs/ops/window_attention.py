@@ -1,20 +1,21 @@
-"""Multi-query attention with K = V over window rows and compressed entries, one joint softmax with sinks."""
+"""Multi-query attention with K = V over window rows and compressed entries, one joint softmax with sinks.
+
+Source: docs/mathematics.md, "window_attention".
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from nextn.graphs.ops.cast import fp32
-from nextn.graphs.ops.known_positions import known_positions
-from nextn.graphs.ops.operator import composite
-from nextn.graphs.ops.rows import read_rows
+from nextn.graphs.ops.operator import operator
+from nextn.graphs.ops.rows import fp32, read_rows
 
 MASKED_SCORE = -1e30
 """Finite, so that no row can turn into NaN; exp(-1e30 - m) is exactly 0."""
 
 
-@composite(
+@operator(
     "(Tensor query, Tensor keys, Tensor start, Tensor count, Tensor sink, Tensor? entries, Tensor? slots, "
     "Tensor? chosen, int ratio, int capacity) -> Tensor"
 )
@@ -30,17 +31,18 @@ def window_attention(
     ratio: int,
     capacity: int,
 ) -> Tensor:
-    """Attention output before the inverse rotation, fp32 `[B, V, N, D]` (spec section 4, steps 6-8).
+    """Attention output before the inverse rotation, fp32 `[B, V, N, D]`.
 
     Args:
         query: `[B, V, N, D]`, of positions `start .. start + V - 1`; start, count: int64 `[B]`, rows from
             `count` on are padding.
         keys: and values, `[B, W - 1 + V, D]` of positions from `start - (W - 1)` on; finite before 0.
         sink: fp32 `[N]`, joins the denominator only.
-        entries: None, or compressed entries `[(slots + 1) * capacity, D]` of `ratio` positions each, those
-            of `slots` int64 `[B]` consecutive.
-        chosen: None for all entries that a row may see, or their numbers int64 `[B, V, K]` for each row, of
-            which those it may not see are hidden.
+        entries: None, or compressed entries `[(slots + 1) * capacity, D]` of `ratio` positions each; the
+            entries of one slot are consecutive.
+        slots: None without entries, or the slot of each request, int64 `[B]`.
+        chosen: None if each row attends to all entries that are visible to it, or the numbers of the entries
+            that each row attends to, int64 `[B, V, K]`; those not visible to it are hidden.
     """
     rows = query.shape[1]
     values = [keys[:, None]]  # [B, 1, S, D]
@@ -61,8 +63,17 @@ def window_attention(
     return _attend(fp32(query), [fp32(value) for value in values], visible, sink)
 
 
+def known_positions(start: Tensor, count: Tensor, rows: int) -> Tensor:
+    """The number of positions that each of `rows` rows knows, int64 `[B, rows]`: its own and all before it.
+
+    start, count: int64 `[B]`, the position of the first row and the number of real rows; padding rows know no
+    more than the last real row.
+    """
+    return torch.minimum(start[:, None] + torch.arange(rows) + 1, (start + count)[:, None])
+
+
 def _window_visible(start: Tensor, rows: int, length: int) -> Tensor:
-    """Which of `length` keys exist and are within reach of each row, bool `[B, V, S]`."""
+    """Whether each of `length` keys exists and is within reach of each row: bool `[B, V, S]`."""
     reach = length - rows
     key = torch.arange(length)
     query = torch.arange(rows)[:, None]
@@ -72,7 +83,7 @@ def _window_visible(start: Tensor, rows: int, length: int) -> Tensor:
 
 
 def _attend(query: Tensor, values: list[Tensor], visible: list[Tensor], sink: Tensor) -> Tensor:
-    """query `[B, V, N, D]`; rows `[B, 1 or V, S, D]` and which are visible `[B, V, S]`; all finite."""
+    """query `[B, V, N, D]`; values `[B, 1 or V, S, D]` and their visibility `[B, V, S]`; all finite."""
     batch, rows, heads, width = query.shape
     query = query * width**-0.5
     scores = [_scores(query, value, seen) for value, seen in zip(values, visible, strict=True)]

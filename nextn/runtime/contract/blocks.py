@@ -1,4 +1,4 @@
-"""Field offsets of the control block and the result block (design: one row of int64 per slot).
+"""Field offsets of the control block and the result block (docs/design.md, "Control and result blocks").
 
 The control block is everything a round needs to know about a request; the result block is everything
 the host needs to know about a round. Both are plain `state` tensors `[slots + 1, WIDTH]` of int64, so

@@ -15,9 +15,9 @@ from nextn.compile.build.trace import declared_weights, trace
 from nextn.compile.cli.trace_report import peak_memory
 from nextn.compile.targets.lowering import DEFAULT_OPSET, WEIGHTS_FILE
 from nextn.compile.targets.onnx.write_onnx import write_onnx
-from nextn.graphs.config import read_model_config
 from nextn.graphs.session_shape import SessionShape
 from nextn.weights.aligned_file import PlannedTensor, plan_file
+from nextn.weights.config_json import read_model_config
 
 
 def write_header(file: Path, shape: SessionShape) -> int:

@@ -14,9 +14,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from nextn.compile.build.functional import FunctionalGraph
 from nextn.compile.targets.onnx.onnx_program import OnnxForm, to_onnx
-from nextn.graphs.config import parse_model_config
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.graph_spec import GraphSpec, TensorSpec
+from nextn.weights.config_json import parse_model_config
 from tests.oracles.synthetic import CASES
 
 

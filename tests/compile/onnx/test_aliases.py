@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from nextn.compile.build.functional import FunctionalGraph
 from nextn.compile.targets.onnx.aliases import writable_in_place
-from nextn.graphs.eager_session import GraphKey, Request
+from nextn.graphs.eager_session import EagerRequest, GraphKey
 from nextn.runtime.contract.graph_spec import TensorSpec
 from nextn.runtime.contract.onnx_names import IN_PLACE, past, present
 from tests.compile.onnx.run import model_of, open_file, single_thread
@@ -129,9 +129,9 @@ def options_of(level: Any, order: Any) -> Any:
 def state(exported: Exported) -> dict[str, Array]:
     """Two requests in the middle of their rounds, and a prompt chunk to come."""
     session = exported.eager()
-    session.prefill(0, Request([3, 1, 4] * 8, 30, temperature=0.7))
+    session.prefill(0, EagerRequest([3, 1, 4] * 8, 30, temperature=0.7))
     session.round()
-    session.prefill(1, Request([2, 7], 30))
+    session.prefill(1, EagerRequest([2, 7], 30))
     session.round()
     session.input("prompt_tokens").copy_(torch.arange(exported.shape.prefill_chunk))
     session.input("prompt_count")[0] = 9

@@ -12,7 +12,7 @@ import pytest
 
 from nextn.compile.targets.lowering import NEWEST_OPSET, ONNX
 from nextn.compile.targets.onnx.write_onnx import check
-from nextn.graphs.eager_session import GraphKey, Request, Session
+from nextn.graphs.eager_session import EagerRequest, EagerSession, GraphKey
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import input_table, state_table
 from nextn.runtime.contract.errors import ExecutionError
@@ -28,16 +28,16 @@ MANY_ROUNDS = 400
 
 
 @pytest.fixture(scope="module")
-def eager(exported: Exported) -> Session:
+def eager(exported: Exported) -> EagerSession:
     return exported.eager()
 
 
 @pytest.fixture(scope="module")
-def expected(eager: Session) -> Outcome:
+def expected(eager: EagerSession) -> Outcome:
     return outcome(eager)
 
 
-def test_rounds_equal_eager(exported: Exported, eager: Session, expected: Outcome) -> None:
+def test_rounds_equal_eager(exported: Exported, eager: EagerSession, expected: Outcome) -> None:
     session = exported.session()
     assert outcome(session) == expected
     assert max(differences(session.state, eager.state).values()) <= STATE_TOLERANCE
@@ -61,7 +61,7 @@ HANDED_ON_INSIDE = {"seed": {"nextn_stream"}, "round": {"nextn_stream", "target_
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key[0])
 def test_every_write_is_an_output_that_matters(
-    exported: Exported, eager: Session, expected: Outcome, key: GraphKey
+    exported: Exported, eager: EagerSession, expected: Outcome, key: GraphKey
 ) -> None:
     """An exporter that loses in-place writes gives a graph that passes every check.
 
@@ -76,9 +76,9 @@ def test_every_write_is_an_output_that_matters(
 def unseen_losses(
     exported: Exported,
     key: GraphKey,
-    eager: Session,
+    eager: EagerSession,
     expected: Outcome,
-    ask: Callable[[], list[Request]] = requests,
+    ask: Callable[[], list[EagerRequest]] = requests,
 ) -> set[str]:
     """Outputs that launches may lose and no token, acceptance or other buffer tells."""
     unseen = set()
@@ -95,7 +95,7 @@ def unseen_losses(
     return unseen
 
 
-def loses(session: Session, expected: Outcome, asked: list[Request]) -> bool:
+def loses(session: EagerSession, expected: Outcome, asked: list[EagerRequest]) -> bool:
     """Whether a session's outcome differs; one that never ends, or emits nothing, differs."""
     rounds = iter(range(MANY_ROUNDS))
     launch = session.round

@@ -11,7 +11,7 @@ from nextn.compile.build.placeholders import unwritten_model
 from nextn.compile.build.trace import TracedGraph, trace
 from nextn.compile.targets.lowering import DEFAULT_OPSET, NEWEST_OPSET
 from nextn.compile.targets.onnx.onnx_program import OnnxForm, to_onnx
-from nextn.graphs.eager_session import Request, Session
+from nextn.graphs.eager_session import EagerRequest, EagerSession
 from nextn.graphs.state import State
 from tests.compile.onnx.run import open_model
 from tests.onnx_sessions import Exported, differences, launcher
@@ -30,11 +30,11 @@ def functional(traced: TracedGraph) -> FunctionalGraph:
 
 
 @pytest.fixture
-def session(exported: Exported) -> Session:
+def session(exported: Exported) -> EagerSession:
     """Two requests of which one round is verified and not yet accepted."""
     session = exported.eager(phases=True)
-    session.prefill(0, Request([3, 1, 4], 9))
-    session.prefill(1, Request([2, 7, 1, 8], 2))
+    session.prefill(0, EagerRequest([3, 1, 4], 9))
+    session.prefill(1, EagerRequest([2, 7, 1, 8], 2))
     session.input("slots_b2").copy_(torch.tensor([0, 1]))
     session.launch("verify", 2)
     return session
@@ -42,7 +42,7 @@ def session(exported: Exported) -> Session:
 
 @pytest.mark.parametrize("opset", range(DEFAULT_OPSET, NEWEST_OPSET + 1))
 def test_accept(
-    exported: Exported, traced: TracedGraph, functional: FunctionalGraph, session: Session, opset: int
+    exported: Exported, traced: TracedGraph, functional: FunctionalGraph, session: EagerSession, opset: int
 ) -> None:
     model = to_onnx(functional, traced.spec, exported.shape, OnnxForm(opset, {}))
     onnx.checker.check_model(model, full_check=True)

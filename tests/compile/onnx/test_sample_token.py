@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from nextn.compile.targets.lowering import DEFAULT_OPSET, NEWEST_OPSET
-from nextn.graphs.ops.sample_token import noise_integers, sample_token_plain
+from nextn.graphs.ops.operator import OPERATORS
+from nextn.graphs.ops.sample_token import noise_integers, sample_token
 from nextn.runtime.contract.blocks import TEMPERATURE_ONE
 from tests.compile.onnx import run
 from tests.oracles import token_sample
@@ -37,7 +38,7 @@ def test_drawn_tokens(temperature: float) -> None:
     logits = 3 * torch.randn(len(SEEDS), 3, VOCAB, generator=generator)
     fixed = torch.full((len(SEEDS),), round(temperature * TEMPERATURE_ONE))
     position = torch.tensor([[5, 6, 7]]).repeat(len(SEEDS), 1)
-    found = computed(sample_token_plain, logits, torch.tensor(SEEDS), position, fixed)
+    found = computed(OPERATORS[sample_token], logits, torch.tensor(SEEDS), position, fixed)
     for b, seed in enumerate(SEEDS):
         for v in range(3):
             exact = int(fixed[0]) / TEMPERATURE_ONE
@@ -50,7 +51,7 @@ def test_ties_go_to_the_lowest_token() -> None:
     logits = torch.zeros(1, 2, VOCAB)
     logits[0, 1, [100, 17, 90]] = 4.0
     drawn = computed(
-        sample_token_plain,
+        OPERATORS[sample_token],
         logits,
         torch.tensor([9]),
         torch.tensor([[0, 1]]),

@@ -16,7 +16,7 @@ from torch._inductor import compile_fx
 from torch.export import ExportedProgram
 
 from nextn.compile.targets.aoti.instruction_set import InstructionSet
-from nextn.graphs.ops.native_forms import CPU_KERNELS
+from nextn.compile.targets.aoti.kernels import CPU_KERNELS
 from nextn.runtime.contract.errors import ExecutionError
 
 WORKER_ENVIRONMENT = {

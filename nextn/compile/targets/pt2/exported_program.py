@@ -29,10 +29,7 @@ from torch.utils import _pytree as pytree
 
 from nextn.compile.build.functional import NO_FORMS, Forms
 from nextn.compile.build.trace import TracedGraph
-from nextn.graphs.ops.native_forms import PLAIN_FORMS
-from nextn.graphs.ops.operator import COMPOSITES
-
-_PLAIN: Forms = {**COMPOSITES, **PLAIN_FORMS}
+from nextn.graphs.ops.operator import OPERATORS
 
 _WRITE = torch.ops.aten.index_put_.default
 
@@ -48,7 +45,7 @@ def write_exported_program(traced: TracedGraph, output: Path, forms: Forms = NO_
     Args:
         forms: takes the place of the plain form of operators of ours; called with fake tensors.
     """
-    torch.export.save(_program(_with_arguments(traced, {**_PLAIN, **forms})), output)
+    torch.export.save(_program(_with_arguments(traced, {**OPERATORS, **forms})), output)
 
 
 def _with_arguments(traced: TracedGraph, forms: Forms) -> fx.Graph:

@@ -140,7 +140,7 @@ Status AotiGraph::check_nothing_folded(const GraphInfo &info) const {
         const bool read = std::any_of(constants_.begin(), constants_.end(),
                                       [&](const auto &constant) { return constant.second == tensor.name; });
         if (read || tensor.kind == TensorKind::weight) continue;
-        return artifact_error("graph ignores a buffer it must read").file(library_.path()).key(tensor.name);
+        return artifact_error("graph does not read a required buffer").file(library_.path()).key(tensor.name);
     }
     return {};
 }

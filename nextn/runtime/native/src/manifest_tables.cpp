@@ -115,7 +115,7 @@ Status check_graph_protocol(const Manifest &manifest, const GraphInfo &graph) {
         const bool bound = std::any_of(graph.tensors.begin(), graph.tensors.end(),
                                        [&](const TensorInfo &tensor) { return tensor.name == name; });
         if (bound) continue;
-        return artifact_error("graph does without a buffer it must read")
+        return artifact_error("graph does not bind a required buffer")
             .file(manifest.path)
             .key(graph.key())
             .expected(name);

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nextn.compile.targets.ascend.fused_ops.fused_op import Form, first_fault
-from nextn.graphs.ops.cast import fp32
+from nextn.graphs.ops.rows import fp32
 
 _WIDEST = 896
 _MOST_HEADS = 1000

@@ -8,6 +8,9 @@ from torch import Tensor
 BLOCK_SIZES = (128, 64, 32, 16)
 """Rows of a block: multiples of 16. Larger ones have shorter tables; no engine uses more than 128."""
 
+ENTRY_ROWS_MULTIPLES = (BLOCK_SIZES[-1], BLOCK_SIZES[0])
+"""`SessionShape.entry_rows_multiples` by which entries fill whole blocks."""
+
 
 def block_size(capacity: int) -> int | None:
     """Of a buffer whose slots have `capacity` consecutive rows, or, at 0, of none; None if no block fits."""

@@ -21,8 +21,7 @@ from nextn.compile.targets.ascend.fused_ops import (
     window_attention,
 )
 from nextn.compile.targets.ascend.fused_ops.fused_op import Form
-from nextn.graphs.ops.native_forms import PLAIN_FORMS
-from nextn.graphs.ops.operator import COMPOSITES, short_name
+from nextn.graphs.ops.operator import OPERATORS, short_name
 
 FORMS: tuple[Form, ...] = (
     *rms_norm.FORMS,
@@ -42,7 +41,7 @@ CUSTOM_OPS = tuple(sorted({name for form in FORMS for name in form.custom_ops}))
 """Operators that a form uses if a user names them, by GE type."""
 
 BLOCK_READERS = frozenset(name for form in FORMS if form.reads_blocks for name in form.custom_ops)
-"""Those among them that want `SessionShape.entries_in_blocks`."""
+"""Those among them that want entries per slot of `ENTRY_ROWS_MULTIPLES`."""
 
 PLAIN = "plain"
 
@@ -73,10 +72,9 @@ class ChosenForms:
 
     def forms(self) -> Forms:
         """For `functionalize`."""
-        plain = {**COMPOSITES, **PLAIN_FORMS}
         return {
             operator: partial(self._call, short_name(operator), function)
-            for operator, function in plain.items()
+            for operator, function in OPERATORS.items()
             if short_name(operator) in self._offered
         }
 

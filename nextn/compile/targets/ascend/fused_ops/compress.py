@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nextn.compile.targets.ascend.fused_ops.fused_op import Form, first_fault
-from nextn.graphs.ops.cast import cast, fp32
+from nextn.graphs.ops.rows import cast, fp32
 
 _SHAPES = ((512, 4, 2), (128, 4, 2), (512, 128, 1))
 """Width of an entry, ratio, and blocks that overlap in an entry."""

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from nextn.compile.targets.ascend.fused_ops.fused_op import FLOATS, Form, first_fault
-from nextn.graphs.ops.cast import cast, fp32
-from nextn.graphs.ops.clamped_swiglu import clamped_swiglu
+from nextn.graphs.ops.experts import clamped_swiglu
+from nextn.graphs.ops.rows import cast, fp32
 
 _MOST_EXPERTS = 1024
 _LONGEST_AXIS = 65536

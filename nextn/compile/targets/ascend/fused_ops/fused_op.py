@@ -17,7 +17,7 @@ class Form:
     needs and does not find in this call, None if nothing; the second makes the results. `custom_ops` are, by
     GE type, operators that a user has to name: those of packages beside torch_npu's own, and one that may
     choose otherwise than the plain form. `reads_blocks`: entries of the state as they lie, in blocks, which
-    `SessionShape.entries_in_blocks` makes whole.
+    `ENTRY_ROWS_MULTIPLES` makes whole.
     """
 
     name: str

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from nextn.compile.targets.ascend.fused_ops.fused_op import Form, first_fault
-from nextn.graphs.ops.cast import cast
-from nextn.graphs.ops.sinkhorn import sinkhorn
+from nextn.graphs.ops.hyper_connection import sinkhorn
+from nextn.graphs.ops.rows import cast
 
 _STREAMS = 4
 _MHC_ALIGNMENT = 128

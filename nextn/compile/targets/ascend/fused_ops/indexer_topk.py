@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nextn.compile.targets.ascend.fused_ops.blocks import BLOCK_SIZES, as_blocks, block_size, blocks_of_slots
 from nextn.compile.targets.ascend.fused_ops.fused_op import Form, first_fault
-from nextn.graphs.ops.cast import cast
+from nextn.graphs.ops.rows import cast
 
 _HEADS = 64
 _WIDTH = 128

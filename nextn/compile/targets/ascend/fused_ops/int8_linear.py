@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from nextn.compile.targets.ascend.fused_ops.fused_op import Form, first_fault
-from nextn.graphs.ops.cast import cast
+from nextn.graphs.ops.rows import cast
 
 _LONGEST_AXIS = 65536
 _BFLOAT16 = 15

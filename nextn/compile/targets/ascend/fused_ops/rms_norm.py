@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from nextn.compile.targets.ascend.fused_ops.fused_op import FLOATS, Form, first_fault
-from nextn.graphs.ops.cast import cast, fp32
+from nextn.graphs.ops.rows import cast, fp32
 
 _LARGEST_RANK = 8
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nextn.compile.targets.ascend.fused_ops.fused_op import Form, first_fault
-from nextn.graphs.ops.route import WEIGHT_SUM_EPS
+from nextn.graphs.ops.routing import WEIGHT_SUM_EPS
 
 _SQRT_SOFTPLUS = 2
 _MOST_EXPERTS = 2048

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from nextn.compile.targets.ascend.fused_ops.blocks import BLOCK_SIZES, as_blocks, block_size, blocks_of_slots
 from nextn.compile.targets.ascend.fused_ops.fused_op import Form, first_fault
-from nextn.graphs.ops.cast import cast, fp32
-from nextn.graphs.ops.known_positions import known_positions
+from nextn.graphs.ops.rows import cast, fp32
+from nextn.graphs.ops.window_attention import known_positions
 
 _HEADS = 64
 _WIDTH = 512

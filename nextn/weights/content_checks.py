@@ -1,19 +1,24 @@
-"""What a checkpoint states and opening it does not confirm: routing tables, and how weights are stored."""
+"""Checks of a checkpoint that opening it leaves out.
+
+`check_expert_tables` reads the routing tables and `find_not_finite` every value; `stated_layout_warning`
+compares the quantisation named by `config.json` and the description of an export with that of the tensors.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 import torch
 
-from nextn.graphs.config import read_json_object
-from nextn.weights.assemble import load_weights
 from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.dequantise import FP8_BLOCK, Encoding
 from nextn.weights.encoded_tensors import FLOAT_DTYPES
+from nextn.weights.json_fields import read_json_object
 from nextn.weights.packed import iterate_packed_weights
 from nextn.weights.quantisation_metadata import DESCRIPTION_FILE
+from nextn.weights.tensor_reader import ScaleNotFinite, TensorReader, load_weights
 
 _ENCODINGS_OF_METHOD: Mapping[str, frozenset[Encoding]] = {
     "fp8": frozenset({"fp8_block", "mxfp4"}),
@@ -35,9 +40,49 @@ def check_expert_tables(checkpoint: Checkpoint) -> None:
             load_weights(checkpoint, [weight], torch.float32)
 
 
-def stated_form_warning(checkpoint: Checkpoint) -> str | None:
-    """A warning if `config.json` or the description of an export states another form than the tensors have:
-    tensors decide."""
+@dataclass(frozen=True)
+class NotFinite:
+    """A tensor with values that are not finite."""
+
+    file: str
+    tensor: str
+    nan: int
+    inf: int
+
+
+def find_not_finite(
+    checkpoint: Checkpoint, progress: Callable[[str, int, int], None] | None = None
+) -> Iterator[NotFinite]:
+    """Reads and dequantises everything once; yields the tensors with values that are not finite.
+
+    Raises:
+        CheckpointError: a file cannot be read, or a quantisation is asymmetric.
+    """
+    total = sum(tensor.data.nbytes for tensor in checkpoint.tensors.values())
+    done = 0
+    for name, tensor in checkpoint.tensors.items():
+        is_index = tensor.data.dtype.startswith("I") and tensor.encoding == "plain"
+        nan = inf = 0
+        try:
+            for piece in TensorReader(tensor, torch.int64 if is_index else torch.float32).pieces():
+                if not is_index and not bool(piece.isfinite().all()):
+                    nan += int(piece.isnan().sum())
+                    inf += int(piece.isinf().sum())
+        except ScaleNotFinite as fault:
+            # Without a scale there are no values; the other tensors can still be read.
+            yield NotFinite(str(fault.file), str(fault.key), fault.nan, fault.inf)
+        done += tensor.data.nbytes
+        if progress is not None:
+            progress(name, done, total)
+        if nan or inf:
+            yield NotFinite(str(tensor.data.file), tensor.data.name, nan, inf)
+
+
+def stated_layout_warning(checkpoint: Checkpoint) -> str | None:
+    """A warning if `config.json` or the description of an export contradicts the layout of the tensors.
+
+    The tensors decide.
+    """
     config = read_json_object(checkpoint.folder / "config.json")
     found = {tensor.encoding for tensor in checkpoint.tensors.values()}
     contradictions = []
@@ -49,7 +94,9 @@ def stated_form_warning(checkpoint: Checkpoint) -> str | None:
     if not contradictions:
         return None
     all_said = "; ".join(contradictions)
-    return f"{checkpoint.folder}: {all_said}, but the tensors are {_stored_form(checkpoint)}: taken as stored"
+    return (
+        f"{checkpoint.folder}: {all_said}, but the tensors are {_stored_layout(checkpoint)}: taken as stored"
+    )
 
 
 def _of_config(config: Mapping[str, object], checkpoint: Checkpoint, found: set[Encoding]) -> Iterator[str]:
@@ -59,9 +106,9 @@ def _of_config(config: Mapping[str, object], checkpoint: Checkpoint, found: set[
     if method is not None and not _ENCODINGS_OF_METHOD.get(str(method), frozenset()) & found:
         yield f"quant_method {_shown(method)}"
     if "fp8_block" in found:
-        form = declared.get("fmt")
-        if form is not None and str(form).lower() not in _E4M3:
-            yield f"fmt {_shown(form)}"
+        code = declared.get("fmt")
+        if code is not None and str(code).lower() not in _E4M3:
+            yield f"fmt {_shown(code)}"
         block = declared.get("weight_block_size")
         if block is not None and block != [FP8_BLOCK, FP8_BLOCK]:
             yield f"weight_block_size {_shown(block)}"
@@ -84,8 +131,8 @@ def _of_description(
         yield f"{DESCRIPTION_FILE} describes {len(absent)} tensors that do not exist, first {absent[0]}"
 
 
-def _stored_form(checkpoint: Checkpoint) -> str:
-    """The quantised forms, or the dtype most tensors have."""
+def _stored_layout(checkpoint: Checkpoint) -> str:
+    """The quantised layouts, or the dtype that most tensors have."""
     if any(tensor.encoding != "plain" for tensor in checkpoint.tensors.values()):
         return checkpoint.layout.storage
     dtypes = (tensor.data.dtype for tensor in checkpoint.tensors.values())

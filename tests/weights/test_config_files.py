@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nextn.graphs.config import read_model_config
 from nextn.runtime.contract.errors import CheckpointError
+from nextn.weights.config_json import read_model_config
 from tests.graphs.releases import flash_config
 
 

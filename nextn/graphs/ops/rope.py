@@ -1,7 +1,9 @@
-"""Angles of the rotary position embedding (spec section 4.1).
+"""The rotary position embedding: its angles, and the rotation of adjacent channel pairs.
 
 Ratio-0 layers, NextN among them, use the plain table of base `rope_theta`; compressed layers use base
 `compress_rope_theta` with YaRN at every position and no amplitude factor.
+
+Source: docs/mathematics.md, "RoPE and YaRN".
 """
 
 from __future__ import annotations
@@ -12,7 +14,22 @@ import torch
 from torch import Tensor, nn
 
 from nextn.graphs.config import ModelConfig
-from nextn.graphs.ops.cast import fp32
+from nextn.graphs.ops.operator import operator
+from nextn.graphs.ops.rows import fp32
+
+
+@operator("(Tensor x, Tensor cos, Tensor sin) -> Tensor")
+def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the last `2 * cos.shape[-1]` channels of `x [..., D]`; cos, sin broadcast to `[..., R / 2]`.
+
+    fp32 in the arithmetic, result in fp32; pass `-sin` for the inverse rotation.
+    """
+    width = 2 * cos.shape[-1]
+    still, turning = fp32(x).split([x.shape[-1] - width, width], dim=-1)
+    pairs = turning.unflatten(-1, (-1, 2))  # [..., R / 2, 2]
+    even, odd = pairs[..., 0], pairs[..., 1]
+    turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
+    return torch.cat([still, turned], dim=-1)
 
 
 class Rope(nn.Module):

@@ -1,25 +1,16 @@
-"""`RopeScaling` and the two spellings of the rotary parameters: flat (release) and nested (Hugging Face)."""
+"""The rotary parameters of a `config.json` in both spellings: flat (release) and nested (Hugging Face)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nextn.graphs.config_parse import FieldReader
-
-
-@dataclass(frozen=True)
-class RopeScaling:
-    """YaRN parameters of the compressed layers' rotary table (spec section 4.1)."""
-
-    factor: float
-    original_max_position: int
-    beta_fast: float
-    beta_slow: float
+from nextn.graphs.config import LARGEST_THETA, SMALLEST_THETA, RopeScaling
+from nextn.weights.json_fields import FieldReader
 
 
 @dataclass(frozen=True)
 class Rotary:
-    """Everything a config says about rotary embeddings."""
+    """The rotary parameters of a config."""
 
     dims: int
     theta: float
@@ -35,14 +26,14 @@ def read_rotary(reader: FieldReader, head_dim: int) -> Rotary:
     if nested is None:
         dims = _read_dims(reader, head_dim, [reader])
         return Rotary(
-            dims, read_theta(reader, "rope_theta"), read_theta(reader, "compress_rope_theta"), scaling
+            dims, _read_theta(reader, "rope_theta"), _read_theta(reader, "compress_rope_theta"), scaling
         )
 
     main, compress = nested.child("main"), nested.child("compress")
     if main is None or compress is None:
         nested.refuse("main" if main is None else "compress", "an object", "nothing")
     main.constant("rope_type", "default")
-    theta, compress_theta = read_theta(main, "rope_theta"), read_theta(compress, "rope_theta")
+    theta, compress_theta = _read_theta(main, "rope_theta"), _read_theta(compress, "rope_theta")
     for key, value in (("rope_theta", theta), ("compress_rope_theta", compress_theta)):
         if reader.has(key) and reader.positive(key) != value:
             reader.refuse(key, f"{value} as in rope_parameters", reader.raw[key])
@@ -53,18 +44,17 @@ def read_rotary(reader: FieldReader, head_dim: int) -> Rotary:
     return Rotary(dims, theta, compress_theta, nested_scaling)
 
 
-def read_theta(reader: FieldReader, key: str) -> float:
-    """A rotary base. YaRN divides by its logarithm, so that a base near 1 has no table."""
-    return reader.number(key, 2, 1e12)
+def _read_theta(reader: FieldReader, key: str) -> float:
+    """A rotary base."""
+    return reader.number(key, SMALLEST_THETA, LARGEST_THETA)
 
 
-def read_yarn(reader: FieldReader, original_key: str) -> RopeScaling:
-    """YaRN parameters, with the original context length under `original_key`."""
+def _read_yarn(reader: FieldReader) -> RopeScaling:
     factor = reader.number("factor", 1, 1e6)
     beta_fast, beta_slow = reader.number("beta_fast", 1e-3, 1e6), reader.number("beta_slow", 1e-3, 1e6)
     if beta_fast <= beta_slow:
         reader.refuse("beta_fast", f"more than beta_slow {beta_slow}", beta_fast)
-    return RopeScaling(factor, reader.integer(original_key), beta_fast, beta_slow)
+    return RopeScaling(factor, reader.integer("original_max_position_embeddings"), beta_fast, beta_slow)
 
 
 def _read_scaling(reader: FieldReader) -> RopeScaling | None:
@@ -79,7 +69,7 @@ def _read_scaling(reader: FieldReader) -> RopeScaling | None:
                 reader.refuse(key, "yarn", kind, "unsupported architecture value")
         # The architecture does not scale cos and sin by YaRN's magnitude factor.
         reader.constant("attention_factor", 1.0)
-        return read_yarn(reader, "original_max_position_embeddings")
+        return _read_yarn(reader)
     return None
 
 

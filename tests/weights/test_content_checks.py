@@ -3,7 +3,7 @@
 import pytest
 
 from nextn.weights import Checkpoint
-from nextn.weights.stated_facts import stated_form_warning
+from nextn.weights.content_checks import stated_layout_warning
 from tests.oracles import published_layouts as layouts
 from tests.weights.folders import tiny_config, tiny_tensors, write_folder
 
@@ -12,7 +12,7 @@ FP8 = layouts.QUANTIZATION_CONFIG
 
 def warned(folder) -> str | None:
     checkpoint = Checkpoint.open(folder)
-    warning = stated_form_warning(checkpoint)
+    warning = stated_layout_warning(checkpoint)
     assert warning is None or warning.endswith(": taken as stored")
     return warning
 

@@ -1,14 +1,10 @@
-"""The operators of the op layer that have a kernel of ours, and how a lowering treats them."""
+"""The C declarations of the kernels in libnextn_ops, as AOTInductor calls them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
-from nextn.graphs.ops.sample_token import sample_token_plain
-from nextn.graphs.ops.sinkhorn import sinkhorn_plain
-from nextn.graphs.ops.topk_entries import topk_entries_plain
+import nextn.graphs.ops  # noqa: F401, defines the operators
 
 CPU_KERNELS: dict[torch._ops.OpOverload, list[str]] = {
     torch.ops.nextn.nextn_sinkhorn.default: [
@@ -25,10 +21,3 @@ CPU_KERNELS: dict[torch._ops.OpOverload, list[str]] = {
     ],
 }
 """C declarations of the kernels in libnextn_ops, as AOTInductor calls them."""
-
-PLAIN_FORMS: dict[torch._ops.OpOverload, Callable[..., torch.Tensor]] = {
-    torch.ops.nextn.nextn_sinkhorn.default: sinkhorn_plain,
-    torch.ops.nextn.nextn_sample_token.default: sample_token_plain,
-    torch.ops.nextn.nextn_topk_entries.default: topk_entries_plain,
-}
-"""Decomposition of the same operators, for lowerings without a kernel."""

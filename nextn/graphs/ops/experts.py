@@ -1,4 +1,7 @@
-"""Routed experts: clamped SwiGLU of the chosen experts, weighted and summed in fp32 (spec section 6)."""
+"""Routed experts: clamped SwiGLU of the chosen experts, weighted and summed in fp32.
+
+Source: docs/mathematics.md, "Mixture of experts".
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from nextn.graphs.ops.cast import cast, fp32
-from nextn.graphs.ops.clamped_swiglu import clamped_swiglu
 from nextn.graphs.ops.int8_rows import int8_linear
 from nextn.graphs.ops.linear import Weight
-from nextn.graphs.ops.operator import composite
+from nextn.graphs.ops.operator import operator
+from nextn.graphs.ops.rows import cast, fp32
+
+
+@operator("(Tensor gate_up, float limit) -> Tensor")
+def clamped_swiglu(gate_up: Tensor, limit: float) -> Tensor:
+    """The activation of every expert: `gate_up [..., 2I]`, gate half first, to fp32 `[..., I]`.
+
+    The gate is clamped from above only.
+    """
+    gate, up = fp32(gate_up).chunk(2, dim=-1)
+    return functional.silu(torch.clamp(gate, max=limit)) * torch.clamp(up, -limit, limit)
 
 
 def expert_mlp(
@@ -18,13 +30,21 @@ def expert_mlp(
 ) -> Tensor:
     """`x [T, H]`, `index`/`route [T, K]`, `gate_up [E, 2I, H]`, `down [E, H, I]` -> fp32 `[T, H]`."""
     if gate_up.scales is None and down.scales is None:
-        return routed_experts(x, index, route, gate_up.weight, down.weight, limit)
+        return routed_experts(x, index, route, gate_up=gate_up.weight, down=down.weight, limit=limit)
     return routed_int8_experts(
-        x, index, route, gate_up.weight, gate_up.scales, down.weight, down.scales, limit, down.dtype
+        x,
+        index,
+        route,
+        gate_up=gate_up.weight,
+        gate_up_scales=gate_up.scales,
+        down=down.weight,
+        down_scales=down.scales,
+        limit=limit,
+        dtype=down.dtype,
     )
 
 
-@composite("(Tensor x, Tensor index, Tensor route, Tensor gate_up, Tensor down, float limit) -> Tensor")
+@operator("(Tensor x, Tensor index, Tensor route, Tensor gate_up, Tensor down, float limit) -> Tensor")
 def routed_experts(
     x: Tensor, index: Tensor, route: Tensor, gate_up: Tensor, down: Tensor, limit: float
 ) -> Tensor:
@@ -60,7 +80,7 @@ def _dense(x: Tensor, index: Tensor, route: Tensor, gate_up: Tensor, down: Tenso
     return fp32(y).sum(0)
 
 
-@composite(
+@operator(
     "(Tensor x, Tensor index, Tensor route, Tensor gate_up, Tensor? gate_up_scales, Tensor down, "
     "Tensor? down_scales, float limit, ScalarType dtype) -> Tensor"
 )
@@ -75,9 +95,9 @@ def routed_int8_experts(
     limit: float,
     dtype: torch.dtype,
 ) -> Tensor:
-    """`expert_mlp` of weights of which one is int8 rows or both are; None for the scales of a plain one.
+    """`expert_mlp` of weights of which at least one is int8 rows; the scales of a plain one are None.
 
-    Rows are weighted after the second product, so that what is quantised does not depend on the weight.
+    Rows are weighed after the second product, so that the quantised values do not depend on the weight.
     """
     rows, experts = index.shape[0], gate_up.shape[0]
     if index.numel() <= experts:

@@ -10,39 +10,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn, TypeGuard
 
-from nextn.runtime.contract.errors import CheckpointError, NextnError
+from nextn.graphs.config import LARGEST_COUNTS, LARGEST_INTEGER, LARGEST_SCHEDULE
+from nextn.runtime.contract.errors import CheckpointError
 from nextn.runtime.contract.strict_json import RepeatedKey, check_depth, unique_keys
-
-LARGEST_INTEGER = 2**31 - 1
-"""Bound on every integer of a config: larger ones are corruption, and would make sizes meaningless."""
-
-LARGEST_COUNTS: Mapping[str, int] = {
-    "num_hidden_layers": 1024,
-    "num_hash_layers": 1024,
-    "n_routed_experts": 8192,
-    "n_shared_experts": 64,
-    "num_experts_per_tok": 512,
-    "num_attention_heads": 4096,
-    "head_dim": 65536,
-    "index_head_dim": 65536,
-    "o_groups": 4096,
-    "index_n_heads": 4096,
-    "num_nextn_predict_layers": 64,
-    "hc_mult": 8,
-    "hc_sinkhorn_iters": 1000,
-}
-"""Bounds on the integers that count tensors, graph nodes or passes, so that no config can make a loop without
-end, and on widths of tables that planning computes. The releases have at most 61 layers, 384 experts (6
-chosen, 1 shared), 128 heads of 512, 16 groups, 64 index heads of 128, 4 streams and 20 passes; the CPU kernel
-of the mixing matrices holds 8 streams."""
-
-LARGEST_EXPERTS = 128 * 1024
-"""Bound on the routed experts of all layers: each has three matrices, which planning and opening go through
-one by one. The largest release has 23 424."""
-
-LARGEST_SCHEDULE = 2 * LARGEST_COUNTS["num_hidden_layers"]
-"""Bound on entries of an array with one entry per layer, draft layers included."""
-
 
 LARGEST_JSON_BYTES = 32 * 1024 * 1024
 """Bound on a JSON file: the index of the largest release, with 145 116 tensors, takes 14 MB. Parsing can need
@@ -99,7 +69,6 @@ class FieldReader:
     Args:
         raw: the object.
         file: named in errors.
-        error: the class raised, so that a damaged manifest and a bad checkpoint keep their exit codes.
         prefix: path of a nested object, e.g. `rope_scaling.`.
     """
 
@@ -107,12 +76,10 @@ class FieldReader:
         self,
         raw: Mapping[str, object],
         file: object,
-        error: type[NextnError] = CheckpointError,
         prefix: str = "",
     ) -> None:
         self.raw = raw
         self._file = file
-        self._error = error
         self._prefix = prefix
         self._read: set[str] = set()
         self._children: list[FieldReader] = []
@@ -120,13 +87,13 @@ class FieldReader:
     def refuse(
         self, key: str, expected: object, found: object, message: str = "unusable config value"
     ) -> NoReturn:
-        """Raise the reader's error for `key`."""
-        raise self._error(
+        """Raise `CheckpointError` for `key`."""
+        raise CheckpointError(
             message, file=self._file, key=self._prefix + key, expected=expected, found=_shown(found)
         )
 
     def unread_keys(self, ignored: Iterable[str] = ()) -> list[str]:
-        """Full names of the keys, nested ones too, that nothing has read and that are not in `ignored`."""
+        """Full names of the keys, nested ones too, that were never read and are not in `ignored`."""
         known = self._read.union(ignored)
         own = [self._prefix + key for key in self.raw if key not in known]
         return own + [key for child in self._children for key in child.unread_keys()]
@@ -192,7 +159,7 @@ class FieldReader:
         return tuple(values)
 
     def constant(self, key: str, required: bool | int | float | str) -> None:
-        """Accept an absent or null key, and otherwise only the one value the architecture has."""
+        """Accept an absent or null key, and otherwise only the value that the architecture fixes."""
         if not self.has(key):
             return
         found = self.raw[key]
@@ -207,7 +174,7 @@ class FieldReader:
         found = self.raw[key]
         if not isinstance(found, dict):
             self.refuse(key, "an object", found)
-        nested = FieldReader(found, self._file, self._error, f"{self._prefix}{key}.")
+        nested = FieldReader(found, self._file, f"{self._prefix}{key}.")
         self._children.append(nested)
         return nested
 
