@@ -24,10 +24,22 @@ from nextn.weights.original_names import is_draft_name
 from nextn.weights.packed import PackedWeight, iterate_packed_weights, nextn_weights
 from nextn.weights.quantisation_metadata import DESCRIPTION_FILE, QuantisationMetadata
 from nextn.weights.shards import Shards, read_shards
-from nextn.weights.shared_copies import SharedCopies
 from nextn.weights.stored_tensors import StoredTensor, by_original_name, copies_of_shared
 
 _HASH_PIECE_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class SharedCopies:
+    """Copies of tensors of the Target in the folder that the draft comes from.
+
+    `tensors` are under the Target's names (`embed.weight`, `head.weight`, and their scales); `metadata` and
+    `origin` are those of the folder.
+    """
+
+    tensors: Mapping[str, StoredTensor]
+    metadata: QuantisationMetadata
+    origin: Path
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from nextn.weights.pack_items import PackItem, pack_items
 from nextn.weights.pack_journal import Entry, PackJournal
 from nextn.weights.packed import NEXTN_PREFIX, PackedWeight
 from nextn.weights.safetensors_header import TensorEntry, read_header
+from nextn.weights.shared_copies import refuse_other_copies
 from nextn.weights.tensor_reader import tensor_bytes
 
 Progress = Callable[[str, int, int], None]
@@ -89,7 +90,7 @@ def pack_weights(
         ExecutionError: the disk is too small or full, or another write fault.
     """
     if any(weight.name.startswith(NEXTN_PREFIX) for weight in packed):
-        checkpoint.shared_copies.refuse_others(checkpoint.config, checkpoint.tensors)
+        refuse_other_copies(checkpoint)
     items = {item.planned.name: item for item in pack_items(checkpoint, packed, dtype, extra, keep)}
     plan = plan_file(item.planned for item in items.values())
     _check_space(out_path, plan)

@@ -283,12 +283,3 @@ def _read(folder: Path, file: Path, named_by: Path | None = None) -> dict[str, T
         ) from error
     refuse_link_out(folder, file)
     return read_header(file)
-
-
-def _allowed_roots(folder: Path) -> list[Path]:
-    resolved = folder.resolve()
-    roots = [resolved]
-    if resolved.parent.name == "snapshots":
-        # The Hugging Face cache keeps files once, in blobs/, and fills snapshots/<revision>/ with links.
-        roots.append(resolved.parent.parent / "blobs")
-    return roots
