@@ -32,7 +32,6 @@ def were_run(working_folder: Path) -> list[str]:
     return sorted(path.name for path in working_folder.parent.glob("* was run"))
 
 
-@pytest.mark.xfail(strict=True, reason="workers have the working folder on their path")
 def test_a_compile_worker_runs_none(working_folder: Path) -> None:
     """https://github.com/comfyanonymous/ComfyUI/issues/4196: a file named like a module of Python is run."""
     command = [*WORKER_COMMAND, IMPORT_TORCH_NPU, str(os.getpid())]

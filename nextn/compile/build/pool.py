@@ -20,7 +20,8 @@ from nextn.compile.build.machine import Machine
 from nextn.compile.build.worker import GraphJob
 from nextn.runtime.contract.errors import ExecutionError
 
-WORKER_COMMAND = (sys.executable, "-m", "nextn.compile.build.worker")
+WORKER_COMMAND = (sys.executable, "-P", "-m", "nextn.compile.build.worker")
+"""-P: `-m` alone would import what the working folder has under the name of a module, a queue.py for example."""
 
 _POLL_SECONDS = 0.05
 _LOG_TAIL_CHARS = 400
