@@ -75,7 +75,6 @@ CAUSES = {
 """Logs in the form of gcc 12, binutils 2.40 and Python 3.11, each with the line that a person would look for."""
 
 
-@pytest.mark.xfail(strict=True, reason="the last line of the log is shown")
 @pytest.mark.parametrize("log", CAUSES, ids=["header", "library", "memory", "exception"])
 def test_the_cause_is_shown(tmp_path: Path, compile_to: Run, log: str) -> None:
     """https://github.com/pytorch/pytorch/issues/122476: what the compiler said is far above the last line."""
@@ -85,7 +84,6 @@ def test_the_cause_is_shown(tmp_path: Path, compile_to: Run, log: str) -> None:
     assert last.startswith(f"nextn-compile: error: compiling graph verify.b1 failed: exit 1: {CAUSES[log]};")
 
 
-@pytest.mark.xfail(strict=True, reason="the log is removed with the scratch folder")
 @pytest.mark.parametrize("end", ["fail", "crash"])
 def test_the_log_is_kept_until_the_artifact_is_there(tmp_path: Path, compile_to: Run, end: str) -> None:
     output = tmp_path / "artifact"

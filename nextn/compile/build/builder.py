@@ -48,6 +48,9 @@ from nextn.weights.packed import packed_weights
 KEPT_CODES: tuple[Encoding, ...] = ("int8_row",)
 """Of the ways that checkpoints store codes, those that graphs take."""
 
+LOGS_FOLDER = "logs"
+"""Of the partial artifact: logs of graphs that failed. Finishing the artifact removes them."""
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -218,6 +221,7 @@ class _Builder:
                 jobs,
                 num_workers=self._plan.compile_jobs,
                 scratch=scratch,
+                logs=self._partial.folder / LOGS_FOLDER,
                 environment=WORKER_ENVIRONMENT,
                 finished=finished,
                 command=self._worker_command,

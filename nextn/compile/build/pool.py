@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nextn.compile.build import failure_log
 from nextn.compile.build.machine import Machine
 from nextn.compile.build.worker import GraphJob
 from nextn.runtime.contract.errors import ExecutionError
@@ -24,7 +25,6 @@ WORKER_COMMAND = (sys.executable, "-P", "-m", "nextn.compile.build.worker")
 """-P: `-m` alone would import what the working folder has under the name of a module, a queue.py for example."""
 
 _POLL_SECONDS = 0.05
-_LOG_TAIL_CHARS = 400
 
 _LEAST_FREE_BYTES = 4 * 1024 * 1024
 """A compiler that has less to write to fails for want of it, whatever it says."""
@@ -54,6 +54,7 @@ def run_workers(
     *,
     num_workers: int,
     scratch: Path,
+    logs: Path,
     environment: Mapping[str, str],
     finished: Callable[[GraphJob, Mapping[str, Any], float], None],
     command: Sequence[str] = WORKER_COMMAND,
@@ -62,11 +63,12 @@ def run_workers(
 
     Args:
         scratch: folder for job files, logs and what the workers leave, of which the caches are shared.
+        logs: folder that keeps the log of a worker that failed; made when the first does.
         environment: added to the workers' environment.
         command: the worker program, to which a job file and this process's id are added.
 
-    Raises ExecutionError naming the graph and the last line of its log if a worker fails. Workers that still
-    run are ended before this returns, whichever way it returns.
+    Raises ExecutionError naming the graph, the cause and the kept log if a worker fails. Workers that still run
+    are ended before this returns, whichever way it returns.
     """
     waiting = deque(jobs)
     running: list[_Running] = []
@@ -77,7 +79,7 @@ def run_workers(
             time.sleep(_POLL_SECONDS)
             for worker in [item for item in running if item.process.poll() is not None]:
                 running.remove(worker)
-                finished(worker.job, _description(worker), time.monotonic() - worker.started)
+                finished(worker.job, _description(worker, logs), time.monotonic() - worker.started)
     finally:
         for worker in running:
             _end(worker.process)
@@ -105,7 +107,7 @@ def _start(job: GraphJob, scratch: Path, environment: Mapping[str, str], command
     return _Running(job, process, log, time.monotonic())
 
 
-def _description(worker: _Running) -> dict[str, Any]:
+def _description(worker: _Running, logs: Path) -> dict[str, Any]:
     """What a worker says of the library it made; ExecutionError if it made none."""
     code = worker.process.returncode
     try:
@@ -126,8 +128,13 @@ def _description(worker: _Running) -> dict[str, Any]:
             found=f"{free} bytes free",
         )
     ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
-    tail = (log.strip().splitlines() or ["(empty)"])[-1][-_LOG_TAIL_CHARS:]
-    raise ExecutionError(f"{failed}: {ending}; its log ends: {tail}")
+    cause = failure_log.cause(log, killed=code < 0)
+    what = (
+        f"{ending}; its log ends: {failure_log.last_line(log)}"
+        if cause is None
+        else f"{ending}: {cause}; its log is kept"
+    )
+    raise ExecutionError(f"{failed}: {what}", file=failure_log.kept(worker.log, logs, worker.job.key))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
