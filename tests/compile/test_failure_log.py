@@ -72,7 +72,7 @@ CAUSES = {
     ),
     CHAINED: "KeyError: 'aten.unknown'",
 }
-"""Logs in the form of gcc 12, binutils 2.40 and Python 3.11, each with the line that a person would look for."""
+"""Logs in the form of gcc 12, binutils 2.40 and Python 3.11, each with the line that a person looks for."""
 
 
 @pytest.mark.parametrize("log", CAUSES, ids=["header", "library", "memory", "exception"])

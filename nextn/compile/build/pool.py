@@ -22,7 +22,7 @@ from nextn.compile.build.worker import GraphJob
 from nextn.runtime.contract.errors import ExecutionError
 
 WORKER_COMMAND = (sys.executable, "-P", "-m", "nextn.compile.build.worker")
-"""-P: `-m` alone would import what the working folder has under the name of a module, a queue.py for example."""
+"""-P: `-m` alone would import a file of the working folder that has the name of a module, such as queue.py."""
 
 _POLL_SECONDS = 0.05
 
@@ -67,8 +67,8 @@ def run_workers(
         environment: added to the workers' environment.
         command: the worker program, to which a job file and this process's id are added.
 
-    Raises ExecutionError naming the graph, the cause and the kept log if a worker fails. Workers that still run
-    are ended before this returns, whichever way it returns.
+    Raises ExecutionError naming the graph, the cause and the kept log if a worker fails. Workers that still
+    run are ended before this returns, whichever way it returns.
     """
     waiting = deque(jobs)
     running: list[_Running] = []
