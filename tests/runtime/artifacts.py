@@ -56,15 +56,20 @@ def write_artifact(
     num_steps: int = 3,
     batch_sizes: tuple[int, ...] = (1, 2),
     max_seq_len: int = 512,
-    tokenizer: bool = True,
+    tokenizer: bool | str = True,
     knobs: dict[str, str] | None = None,
 ) -> Path:
-    """An artifact that the fake opens; `knobs` steer the fake (see fake_nextn.c)."""
+    """An artifact that the fake opens; `knobs` steer the fake (see fake_nextn.c).
+
+    `tokenizer` is whether there is one, or the text of its file.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "golden.safetensors").write_bytes(b"none")
     files = []
     if tokenizer:
         byte_level_tokenizer().save(str(folder / "tokenizer.json"))
+        if isinstance(tokenizer, str):
+            (folder / "tokenizer.json").write_text(tokenizer)
         files.append(file_record(folder / "tokenizer.json"))
     manifest = Manifest(
         format_version=FORMAT_VERSION,
