@@ -20,7 +20,7 @@ _CHAINED = re.compile("During handling of the above exception|The above exceptio
 
 
 def cause(log: str, *, killed: bool) -> str | None:
-    """The first error of a compiler, or the exception that the last traceback began with; None without either.
+    """The first error of a compiler, else the exception that the last traceback began with, else None.
 
     Args:
         killed: a signal ended the worker, which no exception did.

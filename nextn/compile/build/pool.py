@@ -22,7 +22,7 @@ from nextn.compile.build.worker import GraphJob
 from nextn.runtime.contract.errors import ExecutionError
 
 WORKER_COMMAND = (sys.executable, "-P", "-m", "nextn.compile.build.worker")
-"""-P: `-m` alone would import a file of the working folder that has the name of a module, such as queue.py."""
+"""-P: `-m` alone would import a file of the working folder that has a module's name, such as queue.py."""
 
 _POLL_SECONDS = 0.05
 
@@ -62,7 +62,8 @@ def run_workers(
     """Compiles every job; calls `finished(job, description, seconds)` after each.
 
     Args:
-        scratch: folder for job files, logs and what the workers leave, of which the caches are shared.
+        scratch: folder for job files, logs and what the workers leave, of which the caches are shared; by an
+            absolute path that may stand in a compiler's command line.
         logs: folder that keeps the log of a worker that failed; made when the first does.
         environment: added to the workers' environment.
         command: the worker program, to which a job file and this process's id are added.
@@ -123,7 +124,7 @@ def _description(worker: _Running, logs: Path) -> dict[str, Any]:
     if free < _LEAST_FREE_BYTES or any(sign in log for sign in _DISK_FULL):
         raise ExecutionError(
             f"{failed}: no space left on the disk of the artifact",
-            file=worker.log.parent,
+            file=logs.parent,
             expected="free space for compiler files",
             found=f"{free} bytes free",
         )

@@ -16,6 +16,7 @@ from torch._inductor import compile_fx
 from torch.export import ExportedProgram
 
 from nextn.compile.targets.aoti.instruction_set import InstructionSet
+from nextn.compile.targets.aoti.search_paths import safe_search_paths
 from nextn.graphs.ops.native_forms import CPU_KERNELS
 from nextn.runtime.contract.errors import ExecutionError
 
@@ -36,7 +37,7 @@ def lower_to_shared_object(program: ExportedProgram, target: InstructionSet, out
     Call it in a process started with `WORKER_ENVIRONMENT`. Raises ExecutionError if no library results.
     """
     torch.set_num_threads(1)
-    with torch.no_grad(), _buffers_uncopied(), _expressions_simplified_once():
+    with torch.no_grad(), safe_search_paths(), _buffers_uncopied(), _expressions_simplified_once():
         files = torch._inductor.aot_compile(
             program.module(check_guards=False), (), options=_inductor_options(target)
         )
