@@ -65,18 +65,24 @@ def check_names(folder: Path, checkpoint: Path, source: str, output: str, tempor
     assume(len({source, output, temporary}) == 3)
     (folder / source).symlink_to(checkpoint)
     (folder / temporary).mkdir()
+    (folder / "ctypes.py").write_text("open('of the working folder', 'w').close()")
     compiled(folder, Path(source), output, TMPDIR=str(folder / temporary))
-    assert {path.name for path in folder.iterdir()} == {source, output, temporary}
+    assert {path.name for path in folder.iterdir()} == {source, output, temporary, "ctypes.py"}
     assert list((folder / temporary).iterdir()) == []
 
 
+@pytest.mark.xfail(strict=True, reason="Inductor starts an interpreter in the working folder")
 @few
 @example("from" + HOSTILE, HOSTILE + 180 * "o", "tmp" + HOSTILE)
 @given(names, names, names)
 def test_any_name_compiles(
     checkpoint: Path, tmp_path_factory: pytest.TempPathFactory, source: str, output: str, temporary: str
 ) -> None:
-    """https://github.com/pytorch/pytorch/issues/122476: names of the checkpoint, the output and TMPDIR."""
+    """https://github.com/pytorch/pytorch/issues/122476: names of the checkpoint, the output and TMPDIR.
+
+    https://github.com/comfyanonymous/ComfyUI/issues/4196: nor is a module of the working folder run,
+    by the interpreters that Inductor starts to try out what it compiled.
+    """
     check_names(tmp_path_factory.mktemp("names"), checkpoint, source, output, temporary)
 
 
