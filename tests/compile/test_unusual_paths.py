@@ -71,7 +71,6 @@ def check_names(folder: Path, checkpoint: Path, source: str, output: str, tempor
     assert list((folder / temporary).iterdir()) == []
 
 
-@pytest.mark.xfail(strict=True, reason="Inductor starts an interpreter in the working folder")
 @few
 @example("from" + HOSTILE, HOSTILE + 180 * "o", "tmp" + HOSTILE)
 @given(names, names, names)
