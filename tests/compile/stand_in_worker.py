@@ -1,7 +1,7 @@
 """Takes the compile worker's place: writes a small file per graph at once, or misbehaves on demand.
 
-`NEXTN_STAND_IN` holds JSON: `{"sleep": seconds, "only": graph key, "end": how}`, where the last is one of
-`crash`, `raise`, `fill`, `stuff` and `mute`.
+`NEXTN_STAND_IN` holds JSON: `{"sleep": seconds, "only": graph key, "end": how, "log": text}`, where `end` is
+one of `crash`, `raise`, `fill`, `stuff`, `mute` and `fail`, which writes the text.
 
 `stuff` takes what the disk has left and ends without a word, as a log on a full disk does.
 """
@@ -39,6 +39,9 @@ def main() -> int:
             return 1
         if behaviour.get("end") == "mute":
             return 0
+        if behaviour.get("end") == "fail":
+            print(behaviour["log"], file=sys.stderr)
+            return 1
     content = f"library of {job.key}\n".encode()
     job.output.write_bytes(content)
     description = {

@@ -277,7 +277,7 @@ def test_two_compiles_of_one_artifact_do_not_mix(
     [
         ("crash", "killed by SIGSEGV; its log ends: about to compile verify.b1"),
         ("fill", "failed: no space left on the disk of the artifact (file "),
-        ("raise", "exit 1; its log ends: ValueError: of the last line"),
+        ("raise", "failed: exit 1: ValueError: of the last line; its log is kept (file "),
         ("mute", "exit 0; its log ends: about to compile verify.b1"),
     ],
 )

@@ -20,6 +20,7 @@ from nextn.compile.build.plan import Plan, PlannedGraph
 from nextn.compile.build.pool import WORKER_COMMAND, run_workers
 from nextn.compile.build.progress import Meter, Progress, readable_bytes, warn
 from nextn.compile.build.worker import GraphJob
+from nextn.compile.build.workplace import Workplace, workplace
 from nextn.compile.targets.air.build_om import SCRIPT, build_om_script
 from nextn.compile.targets.aoti.shared_object import WORKER_ENVIRONMENT
 from nextn.compile.targets.ascend.fused_ops.choice import uncalled
@@ -47,6 +48,9 @@ from nextn.weights.packed import packed_weights
 
 KEPT_CODES: tuple[Encoding, ...] = ("int8_row",)
 """Of the ways that checkpoints store codes, those that graphs take."""
+
+LOGS_FOLDER = "logs"
+"""Of the partial artifact: logs of graphs that failed. Finishing the artifact removes them."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ def build_artifact(
 
     Raises UsageError if `output` may not be replaced, CheckpointError if the weights cannot be read,
     ExecutionError if a graph does not compile, the disk is full, or, before anything is written, torch_npu is
-    needed and does not load.
+    needed and does not load, or no path is fit for a compiler's command line.
     """
     started = time.monotonic()
     existing = reusable(output, inputs, force)
@@ -89,8 +93,9 @@ def build_artifact(
     if inputs.lowering.chosen_ops:  # their forms are torch_npu's
         check_workers(worker_command)
     output.parent.mkdir(parents=True, exist_ok=True)
-    with PartialArtifact(output, inputs.identity) as partial:
-        builder = _Builder(inputs, plan, partial, progress, worker_command)
+    partial = PartialArtifact(output, inputs.identity)
+    with workplace(partial.folder, output, inputs.lowering.emit) as place, partial:
+        builder = _Builder(inputs, plan, partial, place, progress, worker_command)
         manifest = builder.build()
     return _summary(manifest, output, started, compiled=builder.num_compiled)
 
@@ -103,6 +108,7 @@ class _Builder:
         inputs: CompileInputs,
         plan: Plan,
         partial: PartialArtifact,
+        place: Workplace,
         progress: Progress,
         worker_command: Sequence[str],
     ) -> None:
@@ -110,6 +116,7 @@ class _Builder:
         self._shape = inputs.shape
         self._plan = plan
         self._partial = partial
+        self._place = place
         self._progress = progress
         self._worker_command = worker_command
         self._weights_file = inputs.lowering.weights_file
@@ -217,8 +224,9 @@ class _Builder:
             run_workers(
                 jobs,
                 num_workers=self._plan.compile_jobs,
-                scratch=scratch,
-                environment=WORKER_ENVIRONMENT,
+                scratch=self._place.path(scratch),
+                logs=self._partial.folder / LOGS_FOLDER,
+                environment={**WORKER_ENVIRONMENT, **self._place.environment},
                 finished=finished,
                 command=self._worker_command,
             )

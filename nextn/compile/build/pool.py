@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nextn.compile.build import failure_log
 from nextn.compile.build.machine import Machine
 from nextn.compile.build.worker import GraphJob
 from nextn.runtime.contract.errors import ExecutionError
 
-WORKER_COMMAND = (sys.executable, "-m", "nextn.compile.build.worker")
+WORKER_COMMAND = (sys.executable, "-P", "-m", "nextn.compile.build.worker")
+"""-P: `-m` alone would import a file of the working folder that has a module's name, such as queue.py."""
 
 _POLL_SECONDS = 0.05
-_LOG_TAIL_CHARS = 400
 
 _LEAST_FREE_BYTES = 4 * 1024 * 1024
 """A compiler that has less to write to fails for want of it, whatever it says."""
@@ -53,6 +54,7 @@ def run_workers(
     *,
     num_workers: int,
     scratch: Path,
+    logs: Path,
     environment: Mapping[str, str],
     finished: Callable[[GraphJob, Mapping[str, Any], float], None],
     command: Sequence[str] = WORKER_COMMAND,
@@ -60,11 +62,13 @@ def run_workers(
     """Compiles every job; calls `finished(job, description, seconds)` after each.
 
     Args:
-        scratch: folder for job files, logs and what the workers leave, of which the caches are shared.
+        scratch: folder for job files, logs and what the workers leave, of which the caches are shared; by an
+            absolute path that may stand in a compiler's command line.
+        logs: folder that keeps the log of a worker that failed; made when the first does.
         environment: added to the workers' environment.
         command: the worker program, to which a job file and this process's id are added.
 
-    Raises ExecutionError naming the graph and the last line of its log if a worker fails. Workers that still
+    Raises ExecutionError naming the graph, the cause and the kept log if a worker fails. Workers that still
     run are ended before this returns, whichever way it returns.
     """
     waiting = deque(jobs)
@@ -76,7 +80,7 @@ def run_workers(
             time.sleep(_POLL_SECONDS)
             for worker in [item for item in running if item.process.poll() is not None]:
                 running.remove(worker)
-                finished(worker.job, _description(worker), time.monotonic() - worker.started)
+                finished(worker.job, _description(worker, logs), time.monotonic() - worker.started)
     finally:
         for worker in running:
             _end(worker.process)
@@ -104,7 +108,7 @@ def _start(job: GraphJob, scratch: Path, environment: Mapping[str, str], command
     return _Running(job, process, log, time.monotonic())
 
 
-def _description(worker: _Running) -> dict[str, Any]:
+def _description(worker: _Running, logs: Path) -> dict[str, Any]:
     """What a worker says of the library it made; ExecutionError if it made none."""
     code = worker.process.returncode
     try:
@@ -120,13 +124,18 @@ def _description(worker: _Running) -> dict[str, Any]:
     if free < _LEAST_FREE_BYTES or any(sign in log for sign in _DISK_FULL):
         raise ExecutionError(
             f"{failed}: no space left on the disk of the artifact",
-            file=worker.log.parent,
+            file=logs.parent,
             expected="free space for compiler files",
             found=f"{free} bytes free",
         )
     ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
-    tail = (log.strip().splitlines() or ["(empty)"])[-1][-_LOG_TAIL_CHARS:]
-    raise ExecutionError(f"{failed}: {ending}; its log ends: {tail}")
+    cause = failure_log.cause(log, killed=code < 0)
+    what = (
+        f"{ending}; its log ends: {failure_log.last_line(log)}"
+        if cause is None
+        else f"{ending}: {cause}; its log is kept"
+    )
+    raise ExecutionError(f"{failed}: {what}", file=failure_log.kept(worker.log, logs, worker.job.key))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

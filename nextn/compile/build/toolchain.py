@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +12,7 @@ import nextn.compile
 import nextn.graphs
 import nextn.runtime.contract
 import nextn.weights
+from nextn.compile.build.compiler_command import find_compiler
 from nextn.compile.targets.aoti.instruction_set import InstructionSet, choose_instruction_set
 from nextn.compile.targets.ascend.requirements import torch_npu_version
 from nextn.compile.targets.lowering import Lowering
@@ -54,23 +52,8 @@ def detect_toolchain(isa: str, lowering: Lowering) -> Toolchain:
         case "pt2":
             compiler = f"torch_npu {torch_npu_version()}" if lowering.chosen_ops else "torch.export"
         case _:
-            compiler, instruction_set = _compiler_version(), choose_instruction_set(isa)
+            compiler, instruction_set = find_compiler().description, choose_instruction_set(isa)
     return Toolchain(VERSION, _sources_sha256(), found, compiler, instruction_set)
-
-
-def _compiler_version() -> str:
-    # The name torch's own lowering looks up.
-    command = os.environ.get("CXX", "g++")
-    path = shutil.which(command)
-    if path is None:
-        raise ExecutionError(
-            "no C++ compiler; install g++ or set CXX", expected=command, found="nothing on PATH"
-        )
-    run = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    lines = run.stdout.splitlines()
-    if run.returncode != 0 or not lines:
-        raise ExecutionError("the C++ compiler does not run", file=path, found=f"exit {run.returncode}")
-    return lines[0].strip()
 
 
 def _sources_sha256() -> str:

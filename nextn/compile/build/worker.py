@@ -1,4 +1,4 @@
-"""The process that compiles one graph: `python -m nextn.compile.build.worker JOB.json PARENT_PID`.
+"""The process that compiles one graph: `python -P -m nextn.compile.build.worker JOB.json PARENT_PID`.
 
 With `IMPORT_TORCH_NPU` as the job it only tells whether it could convert graphs.
 

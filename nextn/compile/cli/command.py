@@ -32,6 +32,7 @@ from nextn.weights.config_json import read_model_config
 from nextn.weights.content_checks import check_expert_tables, stated_layout_warning
 from nextn.weights.pack_items import common_encoding
 from nextn.weights.packed import packed_weights
+from nextn.weights.text_files import check_text_files
 
 
 def compile_command(
@@ -91,6 +92,8 @@ def _source(options: CompileOptions) -> tuple[Checkpoint | None, ModelConfig]:
     checkpoint = _opened(options)
     checkpoint.require_nextn(options.num_steps)
     check_expert_tables(checkpoint)
+    if (beyond := check_text_files(checkpoint.folder, checkpoint.config.vocab_size)) is not None:
+        warn(beyond)
     return checkpoint, checkpoint.config
 
 

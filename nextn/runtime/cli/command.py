@@ -74,8 +74,8 @@ def _run(
             on_completion=writer.completion,
         )
     writer.summary(run.metrics, len(refused))
-    failures = [completion for completion in (*refused, *run.completions) if completion.error is not None]
-    return ExitCode.USAGE if failures else ExitCode.OK
+    failures = [entry.error for entry in (*refused, *run.completions) if entry.error is not None]
+    return ExitCode(max((failure.code for failure in failures), default=ExitCode.OK))
 
 
 def _open(opening: Callable[[], Opened]) -> Opened:

@@ -78,7 +78,7 @@ class Engine:
             raise UsageError("phases need speculation", expected="an artifact with k >= 1", found="k = 0")
         if phases:
             model.check_phases()
-        self.tokenizer = open_tokenizer(model.directory, model.manifest)
+        self.tokenizer, self._tokenizer_fault = open_tokenizer(model.directory, model.manifest)
         self._phases = phases
         self._slots = model.checked_slots(slots)
         self._session: Session | None = None
@@ -132,6 +132,7 @@ class Engine:
             vocab_size=info.vocab_size,
             max_seq_len=info.max_seq_len,
             tokenizer=self.tokenizer,
+            tokenizer_fault=self._tokenizer_fault,
             defaults=defaults,
         )
 

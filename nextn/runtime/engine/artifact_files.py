@@ -26,9 +26,18 @@ def checked_path(directory: Path, record: FileRecord) -> Path:
     return path
 
 
-def open_tokenizer(directory: Path, manifest: Manifest) -> Tokenizer | None:
-    """The artifact's tokenizer, None if it has none. Raises ArtifactError if it is damaged."""
+def open_tokenizer(directory: Path, manifest: Manifest) -> tuple[Tokenizer | None, ArtifactError | None]:
+    """The artifact's tokenizer, or None and what is wrong with its file, if it has one.
+
+    The file came from the checkpoint as it was, and token ids need none.
+
+    Raises ArtifactError if it has changed since.
+    """
     for record in manifest.tokenizer:
         if record.file.rpartition("/")[2] == TOKENIZER_FILE:
-            return Tokenizer(checked_path(directory, record))
-    return None
+            path = checked_path(directory, record)
+            try:
+                return Tokenizer(path), None
+            except ArtifactError as fault:
+                return None, fault
+    return None, None

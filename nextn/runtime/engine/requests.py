@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from nextn.runtime.bindings.integers import as_integer
 from nextn.runtime.contract.blocks import TEMPERATURE_ONE
-from nextn.runtime.contract.errors import RequestError
+from nextn.runtime.contract.errors import ArtifactError, ExitCode, RequestError
 from nextn.runtime.contract.strict_json import RepeatedKey, unique_keys
 from nextn.runtime.engine.text import Tokenizer
 
@@ -58,6 +58,12 @@ UNAVAILABLE = {
 PROMPT_FIELDS = ("prompt", "token_ids", "messages")
 
 
+class UnreadableTokenizer(RequestError):
+    """A request with text, to an artifact whose tokenizer file is none."""
+
+    exit_code = ExitCode.ARTIFACT
+
+
 def checked_settings(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The settings as plain Python values, numpy's numbers converted.
 
@@ -90,12 +96,17 @@ class RequestReader:
         vocab_size: int,
         max_seq_len: int,
         tokenizer: Tokenizer | None,
+        tokenizer_fault: ArtifactError | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
-        """`defaults` replace those of `DEFAULTS`. Raises RequestError for a bad default."""
+        """`defaults` replace those of `DEFAULTS`; `tokenizer_fault` says why there is no tokenizer.
+
+        Raises RequestError for a bad default.
+        """
         self._vocab_size = vocab_size
         self._max_prompt = max_seq_len - 1
         self._tokenizer = tokenizer
+        self._tokenizer_fault = tokenizer_fault
         self._defaults = checked_settings({**DEFAULTS, **(defaults or {})})
 
     def read(self, fields: Mapping[str, Any], default_id: RequestId) -> Request:
@@ -141,6 +152,7 @@ class RequestReader:
         if not isinstance(value, str):
             _refuse("prompt", "a string", value)
         if self._tokenizer is None:
+            self._refuse_unreadable_tokenizer("prompt")
             raise RequestError("the artifact has no tokenizer; send token_ids", key="prompt")
         if not value:
             raise RequestError("bad request", key="prompt", expected="at least 1 character", found="none")
@@ -149,6 +161,12 @@ class RequestReader:
             if token >= self._vocab_size:
                 _refuse("prompt", f"tokens below {self._vocab_size}", token, "tokenizer and model disagree")
         return ids
+
+    def _refuse_unreadable_tokenizer(self, field: str) -> None:
+        if (fault := self._tokenizer_fault) is not None:
+            raise UnreadableTokenizer(
+                f"{fault.message}; send token_ids", file=fault.file, key=field, found=fault.found
+            )
 
     def _token_ids(self, value: object) -> tuple[int, ...]:
         if not isinstance(value, list | tuple):
@@ -163,6 +181,7 @@ class RequestReader:
 
     def _stop(self, stops: tuple[str, ...]) -> tuple[str, ...]:
         if stops and self._tokenizer is None:
+            self._refuse_unreadable_tokenizer("stop")
             raise RequestError("stop strings need a tokenizer and the artifact has none", key="stop")
         return stops
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import shutil
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.export import ExportedProgram
 
 from nextn.compile.targets.aoti.instruction_set import InstructionSet
 from nextn.compile.targets.aoti.kernels import CPU_KERNELS
+from nextn.compile.targets.aoti.search_paths import safe_search_paths
 from nextn.runtime.contract.errors import ExecutionError
 
 WORKER_ENVIRONMENT = {
@@ -36,7 +38,15 @@ def lower_to_shared_object(program: ExportedProgram, target: InstructionSet, out
     Call it in a process started with `WORKER_ENVIRONMENT`. Raises ExecutionError if no library results.
     """
     torch.set_num_threads(1)
-    with torch.no_grad(), _buffers_uncopied(), _expressions_simplified_once():
+    output = output.absolute()
+    # Inductor starts interpreters, which import modules from the folder that they are started in.
+    with (
+        chdir(tempfile.gettempdir()),
+        torch.no_grad(),
+        safe_search_paths(),
+        _buffers_uncopied(),
+        _expressions_simplified_once(),
+    ):
         files = torch._inductor.aot_compile(
             program.module(check_guards=False), (), options=_inductor_options(target)
         )
