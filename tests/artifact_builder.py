@@ -16,7 +16,7 @@ import torch
 
 from nextn.graphs.config import parse_model_config
 from nextn.graphs.model import derived_constants
-from nextn.graphs.phases import graph_keys, graph_rows, slots_input
+from nextn.graphs.phases import graph_keys, graph_rows
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import input_table, state_table
 from nextn.runtime.contract.blocks import MAX_WINDOW_ROWS, Control, Result
@@ -53,6 +53,8 @@ ZEROS = "0" * 64
 
 BLOCKS = (StateSpec("control", 1, Control.WIDTH, "int64"), StateSpec("result", 1, Result.WIDTH, "int64"))
 """The state through which the host speaks to graphs."""
+
+PROMPT_INPUTS = ("prompt_slot", "prompt_tokens", "prompt_count")
 
 SUFFIX = {"aoti": "so"}
 
@@ -92,7 +94,7 @@ def write_artifact(
 ) -> Path:
     """An artifact of `shape` in `folder`, where the weights file and files of a tokenizer lie already.
 
-    A graph that is not in `graph_tensors`, by key, is said to read all weights, all state and its own inputs.
+    A graph that is not in `graph_tensors`, by key, is said to read all weights, state and inputs.
     `content` gives a graph's file, `returns` the block that a graph returns, where graphs return one.
     """
     (folder / "graphs").mkdir(parents=True, exist_ok=True)
@@ -104,12 +106,10 @@ def write_artifact(
     )
     graphs = []
     for name, batch in graph_keys(shape):
-        slots = slots_input(name, batch)
-        inputs = [
-            one
-            for one in input_table(shape)
-            if one.name == slots or (slots == "prompt_slot" and one.name.startswith("prompt_"))
-        ]
+        inputs = input_table(shape)
+        if emit == "aoti":  # such a graph must read all that it is said to
+            own_inputs = PROMPT_INPUTS if name in ("prefill", "seed") else (f"slots_b{batch}",)
+            inputs = [one for one in inputs if one.name in own_inputs]
         own = graph_tensors.get(f"{name}.b{batch}", (*shared, *inputs))
         graphs.append(GraphSpec(name, batch, graph_rows(name, shape), own))
     manifest = Manifest(
