@@ -8,6 +8,7 @@ import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -53,6 +54,8 @@ ZEROS = "0" * 64
 BLOCKS = (StateSpec("control", 1, Control.WIDTH, "int64"), StateSpec("result", 1, Result.WIDTH, "int64"))
 """The state through which the host speaks to graphs."""
 
+PROMPT_INPUTS = ("prompt_slot", "prompt_tokens", "prompt_count")
+
 SUFFIX = {"aoti": "so"}
 
 Content = Callable[[GraphSpec], bytes]
@@ -93,27 +96,30 @@ def write_artifact(
     device: Device = "cpu",
     emit: Emit = "aoti",
     content: Content = lambda graph: graph.key.encode(),
-    graph_tensors: Mapping[str, Tensors] | None = None,
+    graph_tensors: Mapping[str, Tensors] = MappingProxyType({}),
     returns: Callable[[GraphSpec], ReturnedBlock | None] = lambda graph: None,
     tokenizer: Sequence[str] = (),
     command: tuple[str, ...] = ("test",),
 ) -> Path:
     """An artifact of `shape` in `folder`, where the weights file and files of a tokenizer lie already.
 
-    Without `graph_tensors`, by key, every graph is said to read all weights, state and inputs. `content`
-    gives a graph's file, `returns` the block that a graph returns, for forms whose graphs return one.
+    A graph that is not in `graph_tensors`, by key, is said to read all weights, state and inputs.
+    `content` gives a graph's file, `returns` the block that a graph returns, where graphs return one.
     """
     (folder / "graphs").mkdir(parents=True, exist_ok=True)
     (folder / "golden.safetensors").write_bytes(b"none")
     config = shape.config
-    every = (
+    shared = (
         *(TensorSpec(one.name, "weight", one.storage.dtype, one.storage.shape) for one in weights.tensors),
         *(TensorSpec(one.name, "state", one.dtype, one.shape(shape.slots)) for one in state),
-        *input_table(shape),
     )
     graphs = []
     for name, batch in graph_keys(shape):
-        own = every if graph_tensors is None else graph_tensors[f"{name}.b{batch}"]
+        inputs = input_table(shape)
+        if emit == "aoti":  # such a graph must read all that it is said to
+            own_inputs = PROMPT_INPUTS if name in ("prefill", "seed") else (f"slots_b{batch}",)
+            inputs = [one for one in inputs if one.name in own_inputs]
+        own = graph_tensors.get(f"{name}.b{batch}", (*shared, *inputs))
         graphs.append(GraphSpec(name, batch, graph_rows(name, shape), own))
     manifest = Manifest(
         format_version=FORMAT_VERSION,

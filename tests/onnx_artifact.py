@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from nextn.compile.build.hashes import file_sha256
 from nextn.compile.build.placeholders import unwritten_model
 from nextn.compile.build.trace import trace
-from nextn.compile.targets.lowering import DEFAULT_OPSET, ONNX, WEIGHTS_FILE
+from nextn.compile.targets.lowering import DEFAULT_OPSET, ONNX
 from nextn.compile.targets.onnx.write_onnx import write_onnx
 from nextn.graphs.eager_session import GraphKey
 from nextn.graphs.session_shape import SessionShape
-from nextn.runtime.contract.manifest import MANIFEST_FILE, GraphRecord, parse_manifest, to_json
+from nextn.graphs.state import state_table
+from nextn.runtime.contract.graph_spec import GraphSpec
 from nextn.weights import Checkpoint
-from tests.integration.uncompiled_artifact import write_uncompiled
+from tests import artifact_builder as builder
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint
 
 SMALL = CASES["c4_twice"].config | {
@@ -43,26 +43,24 @@ def write_artifact(
     opset: int = DEFAULT_OPSET,
 ) -> Path:
     """An artifact in which only the graphs in `keys` are real."""
-    write_uncompiled(folder, checkpoint, shape, emit="onnx")
     weights = folder / ONNX.weights_file
-    (folder / WEIGHTS_FILE).rename(weights)
-    manifest = parse_manifest((folder / MANIFEST_FILE).read_text(), MANIFEST_FILE)
-    graphs = {(one.name, one.batch): one for one in manifest.graphs}
-    for key in keys:
-        graphs[key] = _written(folder, graphs[key], shape, opset, weights)
-    manifest = replace(
-        manifest,
-        graphs=tuple(graphs.values()),
-        weights=replace(manifest.weights, file=ONNX.weights_file),
+    weights.parent.mkdir(parents=True)
+    packed = replace(builder.pack(checkpoint, shape, weights), file=ONNX.weights_file)
+    traced = {f"{one}.b{batch}": trace(one, batch, *unwritten_model(shape), shape) for one, batch in keys}
+
+    def content(graph: GraphSpec) -> bytes:
+        file = folder / ONNX.graph_file(graph.key)
+        if graph.key not in traced:
+            return graph.key.encode()
+        write_onnx(traced[graph.key], shape, opset, weights, file)
+        return file.read_bytes()
+
+    return builder.write_artifact(
+        folder,
+        shape,
+        packed,
+        state_table(shape),
+        emit="onnx",
+        content=content,
+        graph_tensors={key: graph.spec.tensors for key, graph in traced.items()},
     )
-    (folder / MANIFEST_FILE).write_text(to_json(manifest))
-    return folder
-
-
-def _written(
-    folder: Path, record: GraphRecord, shape: SessionShape, opset: int, weights: Path
-) -> GraphRecord:
-    file = folder / record.file
-    traced = trace(record.name, record.batch, *unwritten_model(shape), shape)
-    write_onnx(traced, shape, opset, weights, file)
-    return replace(record, sha256=file_sha256(file), bytes=file.stat().st_size, tensors=traced.spec.tensors)

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models
 
 from tests.compile.conftest import Outcome
 from tests.oracles.synthetic import CASES
-from tests.runtime.artifacts import byte_level_tokenizer
+from tests.runtime.echo_artifact import byte_level_tokenizer
 
 Run = Callable[..., Outcome]
 

@@ -42,13 +42,14 @@ def test_only_operators_every_lowering_has(traced: dict[str, TracedGraph]) -> No
 def test_state_is_written_in_place_by_row(traced: dict[str, TracedGraph]) -> None:
     """Every mutating call is `index_put_` on a buffer."""
     for key, graph in traced.items():
-        for node in operator_calls(graph.program.graph):
-            if node.target._schema.is_mutable:
-                assert node.target._schema.name == "aten::index_put_", key
-                buffer = node.args[0]
-                while buffer.target == node.target:
-                    buffer = buffer.args[0]
-                assert buffer.op == "placeholder", key
+        calls = operator_calls(graph.program.graph)
+        writes = [node for node in calls if node.target._schema.is_mutable]
+        assert {node.target._schema.name for node in writes} == {"aten::index_put_"}, key
+        for node in writes:
+            buffer = node.args[0]
+            while buffer.target == node.target:
+                buffer = buffer.args[0]
+            assert buffer.op == "placeholder", key
 
 
 def test_graphs_bind_what_they_need(traced: dict[str, TracedGraph], shape: SessionShape) -> None:

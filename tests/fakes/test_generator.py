@@ -37,6 +37,7 @@ def test_the_core_offers_everything_that_is_linked(demand: wheel.Demand) -> None
 
 def test_every_missing_library_is_there(demand: wheel.Demand) -> None:
     folder = build.libraries()
+    assert demand.libraries
     for name in demand.libraries:
         assert name == build.CORE or elf.needed_libraries(folder / name) == [build.CORE]
 

@@ -19,10 +19,10 @@ from nextn.runtime.bindings.session import Session
 from nextn.runtime.cli import main as nextn_run
 from nextn.runtime.contract.errors import ArtifactError, ExecutionError, ExitCode, UsageError
 from nextn.weights import Checkpoint
+from tests.artifact_builder import write_uncompiled
 from tests.integration.conftest import Ask, eager_session, run_in
 from tests.integration.eager_executor import EagerExecutor
 from tests.integration.sessions import MODES, some_asks, state_of, submit, tiny_checkpoint, two_slot_shape
-from tests.integration.uncompiled_artifact import write_uncompiled
 
 LOADED = {
     "round": ["prefill.b1", "seed.b1", "round.b1", "round.b2"],

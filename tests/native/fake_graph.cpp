@@ -195,18 +195,17 @@ Container *make_container() {
     auto *self = new Container;
     self->graph = file.substr(0, file.find('.'));
     self->batch = std::stoll(file.substr(file.find(".b") + 2));
-    const bool prompt = self->graph == "prefill" || self->graph == "seed";
     constexpr int32_t int64_dtype = 4;
     self->constants = {{"model.embed", 6, 3 * 4},
                        {"state.control", int64_dtype, (slots + 1) * control_width * 8},
                        {"state.result", int64_dtype, (slots + 1) * result_width * 8},
-                       {"state.history", int64_dtype, (slots + 1) * 8}};
-    if (prompt) {
+                       {"state.history", int64_dtype, (slots + 1) * 8},
+                       {"state.window", int64_dtype, (slots + 1) * window_rows * 8}};
+    if (self->graph == "prefill" || self->graph == "seed") {
         self->constants.push_back({"state.prompt_slot", int64_dtype, 8});
         self->constants.push_back({"state.prompt_tokens", int64_dtype, chunk * 8});
         self->constants.push_back({"state.prompt_count", int64_dtype, 8});
     } else {
-        self->constants.push_back({"state.window", int64_dtype, (slots + 1) * window_rows * 8});
         const auto bytes = static_cast<size_t>(self->batch * 8);
         self->constants.push_back({"state.slots_b" + std::to_string(self->batch), int64_dtype, bytes});
     }

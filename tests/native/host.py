@@ -10,75 +10,9 @@ import json
 import sys
 from typing import Any
 
+from nextn.runtime.bindings import abi
 
-class ModelParams(c.Structure):
-    _fields_ = [("struct_size", c.c_size_t), ("torch_library", c.c_char_p), ("verify_weights", c.c_bool)]
-
-
-class SessionParams(c.Structure):
-    _fields_ = [
-        ("struct_size", c.c_size_t),
-        ("slots", c.c_int32),
-        ("round_samples", c.c_int32),
-        ("speculation", c.c_bool),
-        ("phases", c.c_bool),
-        ("executor", c.c_void_p),
-    ]
-
-
-class Request(c.Structure):
-    _fields_ = [
-        ("struct_size", c.c_size_t),
-        ("prompt", c.POINTER(c.c_int64)),
-        ("prompt_length", c.c_size_t),
-        ("max_new_tokens", c.c_int64),
-        ("seed", c.c_int64),
-        ("temperature", c.c_double),
-        ("top_p", c.c_double),
-        ("min_p", c.c_double),
-        ("top_k", c.c_int32),
-        ("ignore_eos", c.c_bool),
-    ]
-
-
-class ResultView(c.Structure):
-    _fields_ = [
-        ("tokens", c.POINTER(c.c_int64)),
-        ("num_tokens", c.c_size_t),
-        ("accept_lens", c.POINTER(c.c_uint8)),
-        ("num_rounds", c.c_size_t),
-        ("finish_reason", c.c_int),
-        ("prompt_tokens", c.c_size_t),
-        ("ttft_ms", c.c_double),
-        ("e2e_ms", c.c_double),
-    ]
-
-
-class Metrics(c.Structure):
-    _fields_ = [
-        ("num_rounds", c.c_uint64),
-        ("num_row_rounds", c.c_uint64),
-        ("num_accepted", c.c_uint64),
-        ("accepted_at_least", c.c_uint64 * 8),
-        ("num_graph_launches", c.c_uint64),
-        ("num_prefill_launches", c.c_uint64),
-        ("num_draft_forwards_prefill", c.c_uint64),
-        ("num_draft_forwards_extend", c.c_uint64),
-        ("num_draft_forwards_step", c.c_uint64),
-        ("prefill_ms", c.c_double),
-        ("decode_ms", c.c_double),
-    ]
-
-
-class RoundTimes(c.Structure):
-    _fields_ = [
-        (name, c.c_float)
-        for name in ("graph_us", "host_us", "verify_us", "accept_us", "extend_us", "step_us")
-    ]
-
-
-TokenCallback = c.CFUNCTYPE(c.c_bool, c.c_void_p, c.c_uint64, c.POINTER(c.c_int64), c.c_size_t)
-NO_CALLBACK = c.cast(None, TokenCallback)
+NO_CALLBACK = abi.TokenCallback()
 
 
 def plain(structure: c.Structure) -> dict[str, Any]:
@@ -92,16 +26,7 @@ class Host:
 
     def __init__(self, library: str) -> None:
         self.lib = c.CDLL(library)
-        self.lib.nextn_model_default_params.restype = ModelParams
-        self.lib.nextn_session_default_params.restype = SessionParams
-        self.lib.nextn_request_default.restype = Request
-        self.lib.nextn_session_get_metrics.restype = Metrics
-        self.lib.nextn_session_last_error.restype = c.c_char_p
-        self.lib.nextn_model_manifest.restype = c.c_char_p
-        self.lib.nextn_version.restype = c.c_char_p
-        self.lib.nextn_session_round_times.restype = c.c_size_t
-        self.lib.nextn_session_state.restype = c.c_void_p
-        self.lib.nextn_session_next_finished.restype = c.c_bool
+        abi.declare(self.lib)
         self.model = c.c_void_p()
         self.sessions: list[c.c_void_p] = []
         self.torch_library: str | None = None
@@ -129,7 +54,7 @@ class Host:
         for name, value in params.items():
             setattr(values, name, value)
         error = c.create_string_buffer(512)
-        status = function(owner, c.byref(values), c.byref(handle), error, c.c_size_t(len(error)))
+        status = function(owner, c.byref(values), c.byref(handle), error, len(error))
         return {
             "status": status,
             "error": error.value.decode(errors="replace"),
@@ -165,11 +90,11 @@ class Host:
             if misuse:
                 misuse_status.append(self.submit([1], on)["status"])
                 misuse_status.append(self.lib.nextn_session_run(self.sessions[on], NO_CALLBACK, None))
-                self.lib.nextn_session_release(self.sessions[on], c.c_uint64(request))
+                self.lib.nextn_session_release(self.sessions[on], request)
                 self.lib.nextn_session_destroy(self.sessions[on])
             return request != abort
 
-        status = self.lib.nextn_session_run(self.sessions[on], TokenCallback(on_tokens), None)
+        status = self.lib.nextn_session_run(self.sessions[on], abi.TokenCallback(on_tokens), None)
         return self._outcome(status, on) | {"events": events, "misuse": misuse_status}
 
     def turn(self, on: int = 0) -> dict[str, Any]:
@@ -189,8 +114,8 @@ class Host:
         return {}
 
     def result(self, identifier: int, on: int = 0) -> dict[str, Any]:
-        view = ResultView()
-        status = self.lib.nextn_session_result(self.sessions[on], c.c_uint64(identifier), c.byref(view))
+        view = abi.NativeResult()
+        status = self.lib.nextn_session_result(self.sessions[on], identifier, c.byref(view))
         if status != 0:
             return self._outcome(status, on)
         values = plain(view)
@@ -207,15 +132,15 @@ class Host:
         return {"ids": ids}
 
     def release(self, identifier: int, on: int = 0) -> dict[str, Any]:
-        self.lib.nextn_session_release(self.sessions[on], c.c_uint64(identifier))
+        self.lib.nextn_session_release(self.sessions[on], identifier)
         return {}
 
     def metrics(self, on: int = 0) -> dict[str, Any]:
         return plain(self.lib.nextn_session_get_metrics(self.sessions[on]))
 
     def round_times(self, capacity: int, on: int = 0) -> dict[str, Any]:
-        times = (RoundTimes * capacity)()
-        count = self.lib.nextn_session_round_times(self.sessions[on], times, c.c_size_t(capacity))
+        times = (abi.NativeRoundTimes * capacity)()
+        count = self.lib.nextn_session_round_times(self.sessions[on], times, capacity)
         return {"rounds": [plain(entry) for entry in times[:count]]}
 
     def state(self, name: str, on: int = 0) -> dict[str, Any]:
@@ -258,13 +183,13 @@ class Host:
         lib.nextn_session_destroy(null)
         lib.nextn_session_interrupt(null)
         statuses = [
-            lib.nextn_model_open(null, null, null, null, c.c_size_t(0)),
-            lib.nextn_session_create(null, null, null, null, c.c_size_t(0)),
+            lib.nextn_model_open(null, null, null, null, 0),
+            lib.nextn_session_create(null, null, null, null, 0),
             lib.nextn_session_submit(null, null, null),
             lib.nextn_session_run(null, NO_CALLBACK, null),
             lib.nextn_session_run_until_finished(null, NO_CALLBACK, null, null),
             lib.nextn_session_turn(null, NO_CALLBACK, null, null),
-            lib.nextn_session_result(null, c.c_uint64(1), null),
+            lib.nextn_session_result(null, 1, null),
         ]
         return {"statuses": statuses}
 

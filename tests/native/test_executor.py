@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.artifact_builder import read_json, write_json
+
 from .conftest import HERE, Build, run_tool
-from .fake_artifact import SLOTS, input_table, read_manifest, write_artifact, write_manifest
+from .fake_artifact import BATCH_SIZES, CHUNK, SLOTS, write_artifact
 from .test_native_programs import INCLUDE, run_program
 
 USAGE, ARTIFACT, RUNTIME = 2, 4, 5
@@ -25,12 +27,12 @@ def unlowered(tmp_path: Path) -> Path:
 
 
 def set_form(folder: Path, device: str, emit: str) -> None:
-    manifest = read_manifest(folder)
+    manifest = read_json(folder)
     manifest["target"] |= {"device": device, "emit": emit}
     manifest["requires"] = []
     if emit in ("air", "om"):
         manifest["graphs"] = [graph | {"returns": "control"} for graph in manifest["graphs"]]
-    write_manifest(folder, manifest)
+    write_json(folder, manifest)
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def test_every_call_in_order(play) -> None:
     done = play()
     assert done.returncode == 0, done.stdout + done.stderr
     rows = (32 + 16 + 1 + 9) * (SLOTS + 1)
-    words = sum(entry["shape"][0] for entry in input_table())
+    words = sum(BATCH_SIZES) + CHUNK + 2
     assert done.stdout.splitlines() == [
         "2 a function of the executor is NULL",
         f"12 weight bytes, {8 * rows} state bytes, {8 * words} input bytes",

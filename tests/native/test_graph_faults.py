@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.artifact_builder import read_json, write_json
+
 from .conftest import Build, Outcome
-from .fake_artifact import read_manifest, write_manifest
 
 OK, ARTIFACT, RUNTIME = 0, 4, 5
 ABORT = 3
@@ -49,12 +50,12 @@ def test_graph_that_is_no_graph(build: Build, copy: Path, fake_torch: str) -> No
         (b"not a library", RUNTIME, "cannot load graph"),
         (Path(fake_torch).read_bytes(), ARTIFACT, "not a compiled graph"),
     ):
-        manifest = read_manifest(copy)
+        manifest = read_json(copy)
         entry = next(graph for graph in manifest["graphs"] if graph["name"] == "seed")
         (copy / entry["file"]).unlink()
         (copy / entry["file"]).write_bytes(content)
         entry |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-        write_manifest(copy, manifest)
+        write_json(copy, manifest)
         outcomes = build.host(
             ("open", {"artifact": str(copy), "torch_library": fake_torch}),
             ("create", {}),
@@ -66,9 +67,9 @@ def test_graph_that_is_no_graph(build: Build, copy: Path, fake_torch: str) -> No
 
 
 def test_missing_graph(build: Build, copy: Path, fake_torch: str) -> None:
-    manifest = read_manifest(copy)
+    manifest = read_json(copy)
     manifest["graphs"] = [graph for graph in manifest["graphs"] if graph["name"] != "draft_step"]
-    write_manifest(copy, manifest)
+    write_json(copy, manifest)
     outcomes = build.host(
         ("open", {"artifact": str(copy), "torch_library": fake_torch}),
         ("create", {"phases": True}),

@@ -7,13 +7,15 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.artifact_builder import read_json, write_json, write_weights_text
+
 from .conftest import Build, Outcome
-from .fake_artifact import read_manifest, write_manifest, write_raw_safetensors
 
 OK, ARTIFACT, RUNTIME = 0, 4, 5
 
@@ -205,7 +207,7 @@ def folders(artifact: Path, tmp_path: Path) -> Callable[[], Path]:
         folder.mkdir()
         for name in ("graphs", "weights.safetensors"):
             (folder / name).symlink_to(artifact / name)
-        write_manifest(folder, read_manifest(artifact))
+        write_json(folder, read_json(artifact))
         return folder
 
     return make
@@ -215,9 +217,9 @@ def test_hostile_manifests(build: Build, folders: Callable[[], Path], fake_torch
     operations = []
     for _, edit, _ in HOSTILE_VALUES:
         folder = folders()
-        manifest = read_manifest(folder)
+        manifest = read_json(folder)
         edit(manifest)
-        write_manifest(folder, manifest)
+        write_json(folder, manifest)
         operations.append(open_operation(folder, fake_torch))
     for (name, _, text), outcome in zip(HOSTILE_VALUES, build.host(*operations), strict=True):
         error = refusal(outcome)
@@ -254,12 +256,12 @@ def test_manifests_that_are_none(build: Build, folders: Callable[[], Path], fake
 def test_every_value_of_another_type(build: Build, folders: Callable[[], Path], fake_torch: str) -> None:
     """Each value the library reads, replaced by each JSON type, is refused or harmless, never a crash."""
     operations = []
-    for path in value_paths(read_manifest(folders())):
+    for path in value_paths(read_json(folders())):
         for value in (None, True, -1, 2**63, 1.5, "", "x", [], [[]], {}, {"": 0}):
             folder = folders()
-            manifest = read_manifest(folder)
+            manifest = read_json(folder)
             put(*path, value=value)(manifest)
-            write_manifest(folder, manifest)
+            write_json(folder, manifest)
             operations.append(open_operation(folder, fake_torch))
     outcomes = build.host(*operations)
     assert {outcome["status"] for outcome in outcomes} <= {OK, ARTIFACT}
@@ -287,16 +289,16 @@ def test_manifest_edited_by_hand(build: Build, copy: Path, fake_torch: str) -> N
 
 def test_manifest_hash_written_twice(build: Build, copy: Path, fake_torch: str) -> None:
     file = copy / "manifest.json"
-    digest = read_manifest(copy)["manifest_sha256"]
+    digest = read_json(copy)["manifest_sha256"]
     file.write_text(file.read_text().replace('"g++"', f'"{digest}"'))
     assert "these digits once" in open_error(build, copy, fake_torch)
 
 
 def test_newer_minor_is_read(build: Build, copy: Path, fake_torch: str) -> None:
-    manifest = read_manifest(copy)
+    manifest = read_json(copy)
     manifest["format_version"] = "2.7"
     manifest["novelty"] = {"x": [1]}
-    write_manifest(copy, manifest)
+    write_json(copy, manifest)
     assert build.host(open_operation(copy, fake_torch))[0]["status"] == OK
 
 
@@ -309,9 +311,9 @@ def test_isa_of_this_machine(build: Build, copy: Path, fake_torch: str) -> None:
         r"avx|avx2|fma|f16c|avx512(f|bw|dq|vl|cd)|avx512_(vnni|bf16|fp16)|amx_(tile|bf16|int8)"
     )
     isa = [flag for flag in flags[1].split() if known.fullmatch(flag)]
-    manifest = read_manifest(copy)
+    manifest = read_json(copy)
     manifest["target"]["isa"] = isa + [flag.replace("_", "") for flag in isa]
-    write_manifest(copy, manifest)
+    write_json(copy, manifest)
     assert build.host(open_operation(copy, fake_torch))[0]["status"] == OK
 
 
@@ -346,11 +348,12 @@ def test_hostile_weights(build: Build, folders: Callable[[], Path], fake_torch: 
     operations = []
     for header, body, _ in HOSTILE_WEIGHTS:
         folder = folders()
-        manifest = read_manifest(folder)
+        manifest = read_json(folder)
         (folder / "weights.safetensors").unlink()
         file = folder / "weights.safetensors"
-        manifest["weights"] = write_raw_safetensors(file, header, body, ["embed"])
-        write_manifest(folder, manifest)
+        tensors = manifest["weights"]["tensors"]
+        manifest["weights"] = asdict(write_weights_text(file, header, body)) | {"tensors": tensors}
+        write_json(folder, manifest)
         operations.append(open_operation(folder, fake_torch))
     for (header, _, text), outcome in zip(HOSTILE_WEIGHTS, build.host(*operations), strict=True):
         error = refusal(outcome)
@@ -358,9 +361,9 @@ def test_hostile_weights(build: Build, folders: Callable[[], Path], fake_torch: 
 
 
 def test_state_larger_than_memory(build: Build, copy: Path, fake_torch: str) -> None:
-    manifest = read_manifest(copy)
+    manifest = read_json(copy)
     manifest["state"].append({"name": "sea", "rows_per_slot": 2**40, "row_width": 2**10, "dtype": "int64"})
-    write_manifest(copy, manifest)
+    write_json(copy, manifest)
     opened, created = build.host(open_operation(copy, fake_torch), ("create", {}))
     assert opened["status"] == OK
     assert "cannot allocate state" in refusal(created, RUNTIME)

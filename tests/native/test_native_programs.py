@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -138,26 +137,6 @@ def test_a_round_allocates_nothing(
     probed = run_program(plain_build, program, artifact, fake_torch, mode, "allocating")
     inside, outside, turns = map(int, probed.stdout.split())
     assert inside == 0 and outside > 12 * 4 and turns > 12 * 2, "the probe sees what the callback allocates"
-
-
-def test_bridge_structs_match_the_header(tmp_path: Path) -> None:
-    """The ctypes structs of host.py have the sizes that the compiler gives the header's."""
-    names = {
-        "nextn_model_params": "ModelParams",
-        "nextn_session_params": "SessionParams",
-        "nextn_request": "Request",
-        "nextn_result": "ResultView",
-        "nextn_metrics": "Metrics",
-        "nextn_round_times": "RoundTimes",
-    }
-    prints = "".join(f'printf("%zu\\n", sizeof({name}));' for name in names)
-    source = tmp_path / "sizes.c"
-    source.write_text(f'#include <stdio.h>\n#include "nextn.h"\nint main(void) {{{prints} return 0;}}\n')
-    run_tool("gcc", "-I", INCLUDE, source, "-o", tmp_path / "sizes")
-    sizes = run_tool(tmp_path / "sizes").stdout.split()
-    names_list = list(names.values())
-    code = f"import ctypes, host; print(*[ctypes.sizeof(getattr(host, n)) for n in {names_list}])"
-    assert run_tool(sys.executable, "-c", code, cwd=HERE).stdout.split() == sizes
 
 
 def test_internal_names_do_not_collide_with_the_public_ones(tmp_path: Path) -> None:

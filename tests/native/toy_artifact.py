@@ -6,18 +6,16 @@ so that a hidden copy of either shows in the memory of the process that replays 
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from nextn.runtime.contract.blocks import MAX_WINDOW_ROWS, Control, Result
-from tests.native import fake_artifact
+from nextn.runtime.contract.blocks import Control, Result
+from nextn.runtime.contract.graph_spec import StateSpec
+from tests import artifact_builder as builder
 
 SLOTS, CHUNK, VOCAB, WIDTH, RING, SPAN = 1, 2, 16384, 512, 8192, 4
 PROMPT, NEW_TOKENS = [7, 99, 12345, 3, 16383, 8], 24
@@ -124,7 +122,7 @@ def eager_tokens(model: Model) -> list[int]:
     return tokens
 
 
-def compile_graph(module: Graph, path: Path) -> None:
+def compile_graph(module: Graph) -> bytes:
     program = torch.export.export(module, ())
     options = {
         "aot_inductor.package": True,
@@ -135,65 +133,23 @@ def compile_graph(module: Graph, path: Path) -> None:
         "joint_graph_constant_folding": False,
     }
     files = torch._inductor.aot_compile(program.module(check_guards=False), (), options=options)
-    shutil.copyfile(next(file for file in files if str(file).endswith(".so")), path)
-
-
-def tensor_entries(module: Graph, unused: str = "none") -> list[dict[str, Any]]:
-    """Manifest entries of the module's tensors but those whose name starts with `unused`."""
-    entries = []
-    for fqn, tensor in module.named_buffers():
-        owner, name = fqn.split(".", 1)
-        is_input = name.startswith(("slots_", "prompt_"))
-        kind = "weight" if owner == "model" else "input" if is_input else "state"
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        entries.append({"name": name, "kind": kind, "dtype": dtype, "shape": list(tensor.shape)})
-    return [entry for entry in entries if not entry["name"].startswith(unused)]
+    return Path(next(file for file in files if str(file).endswith(".so"))).read_bytes()
 
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     model, state = Model(), State()
-    (folder / "graphs").mkdir(parents=True)
-    data = model.embed.numpy().tobytes()
-    weights = fake_artifact.write_safetensors(
-        folder / "weights.safetensors", {"embed": ("F32", [VOCAB, WIDTH], data)}
-    )
-    graphs = []
+    modules = {"prefill": Prefill(model, state), "decode": Decode(model, state)}
+    weights = builder.write_weight(folder / "weights.safetensors", "embed", model.embed.numpy())
     with torch.no_grad():
-        for name, module, unused in (
-            ("prefill", Prefill(model, state), "slots_"),
-            ("decode", Decode(model, state), "prompt_"),
-        ):
-            file = folder / f"graphs/{name}.b1.so"
-            compile_graph(module, file)
-            content = file.read_bytes()
-            entry = {"name": name, "batch": 1, "rows": 1, "file": f"graphs/{file.name}"}
-            entry |= {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-            graphs.append(entry | {"tensors": tensor_entries(module, unused)})
+        builder.write_artifact(
+            folder,
+            builder.small_shape(VOCAB, (), 0, (1,), max_seq_len=64, prefill_chunk=CHUNK),
+            weights,
+            (*builder.BLOCKS, StateSpec("ring", RING, WIDTH, "float32")),
+            content=lambda graph: compile_graph(modules[graph.name]),
+        )
         tokens = eager_tokens(model)
-    manifest = fake_artifact.manifest(0, graphs, weights)
-    manifest["producer"]["torch"] = torch.__version__
-    manifest["model"] |= {"vocab_size": VOCAB, "eos_token_ids": []}
-    manifest["limits"] = {
-        "max_seq_len": 64,
-        "prefill_chunk": CHUNK,
-        "batch_sizes": [1],
-        "slots": SLOTS,
-        "max_window_rows": MAX_WINDOW_ROWS,
-    }
-    tensors = tensor_entries(Graph(model, state))
-    manifest["state"] = [
-        {
-            "name": entry["name"],
-            "rows_per_slot": entry["shape"][0] // (SLOTS + 1),
-            "row_width": entry["shape"][1],
-            "dtype": entry["dtype"],
-        }
-        for entry in tensors
-        if entry["kind"] == "state"
-    ]
-    manifest["inputs"] = [entry for entry in tensors if entry["kind"] == "input"]
-    fake_artifact.write_manifest(folder, manifest)
     (folder / "expected.json").write_text(json.dumps(tokens))
 
 

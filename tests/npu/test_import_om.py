@@ -26,9 +26,9 @@ from nextn.runtime.contract.blocks import Control, Result
 from nextn.runtime.contract.errors import ArtifactError, ExitCode
 from nextn.runtime.contract.manifest import Manifest, parse_manifest
 from nextn.weights import Checkpoint
+from tests.artifact_builder import write_uncompiled
 from tests.fakes.cann.log import FakeCann, ModelRun
 from tests.integration.conftest import Ask, eager_session, run_in
-from tests.integration.uncompiled_artifact import write_uncompiled
 from tests.npu.offline_models import block_of, model_def
 from tests.npu.sessions import Converted
 from tests.npu.test_emit_air import compile_air

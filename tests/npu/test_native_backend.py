@@ -16,10 +16,10 @@ from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.bindings.model import Model
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.weights import Checkpoint
+from tests.artifact_builder import write_uncompiled
 from tests.fakes.cann.log import FakeCann, Record
 from tests.integration.conftest import Ask, eager_session, run_in
 from tests.integration.sessions import MODES, some_asks, state_of, submit, tiny_checkpoint, two_slot_shape
-from tests.integration.uncompiled_artifact import write_uncompiled
 from tests.npu.offline_models import CALLS, EagerModels, block_of, model_def
 
 

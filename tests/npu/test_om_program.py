@@ -10,8 +10,8 @@ import pytest
 
 from nextn.graphs.session_shape import SessionShape
 from nextn.weights import Checkpoint
+from tests.artifact_builder import write_uncompiled
 from tests.fakes.cann import build as fake_build
-from tests.integration.uncompiled_artifact import write_uncompiled
 from tests.native.conftest import REPOSITORY, build_sanitized, run_tool
 from tests.npu.offline_models import CALLS, block_of, model_def
 from tests.oracles.synthetic import CASES, random_weights, write_checkpoint

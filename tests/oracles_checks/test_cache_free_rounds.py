@@ -96,12 +96,12 @@ def test_length_limit_cuts_a_block(oracle_of, limit):
     assert result.token_ids == uncut[:limit]
     assert result.finish_reason == "length"
     # An end token as the very last allowed token still counts as a stop, one beyond it does not.
-    last, beyond = uncut[limit - 1], uncut[limit]
+    last = uncut[limit - 1]
+    beyond = next(token for token in uncut[limit:] if token not in uncut[:limit])
     stop = speculative(oracle.target, oracle.nextn, Request(prompt, limit, eos=(last,)), k=3)
     assert stop.finish_reason == "stop"
-    if beyond not in uncut[:limit]:
-        unseen = speculative(oracle.target, oracle.nextn, Request(prompt, limit, eos=(beyond,)), k=3)
-        assert unseen.finish_reason == "length"
+    unseen = speculative(oracle.target, oracle.nextn, Request(prompt, limit, eos=(beyond,)), k=3)
+    assert unseen.finish_reason == "length"
 
 
 def test_finished_by_the_first_token_needs_no_round(oracle_of):

@@ -43,13 +43,18 @@ def write_echo_artifact(
     *,
     num_steps: int = 3,
     batch_sizes: tuple[int, ...] = (1, 2),
-    tokenizer: bool = True,
+    tokenizer: bool | str = True,
     **settings: object,
 ) -> Path:
-    """`settings` are those of `EchoExecutor`, which finds them in the manifest."""
+    """`settings` are those of `EchoExecutor`, which finds them in the manifest.
+
+    `tokenizer` is whether there is one, or the text of its file.
+    """
     weights = write_weight(folder / "weights.safetensors", "embed", np.arange(4))
     if tokenizer:
         byte_level_tokenizer().save(str(folder / "tokenizer.json"))
+    if isinstance(tokenizer, str):
+        (folder / "tokenizer.json").write_text(tokenizer)
     return write_artifact(
         folder,
         small_shape(VOCAB_SIZE, (EOS,), num_steps, batch_sizes, max_seq_len=512, prefill_chunk=8),

@@ -10,16 +10,15 @@ import pytest
 
 import nextn
 from nextn.runtime.contract.errors import RequestError
-from tests.runtime.artifacts import write_artifact
 from tests.runtime.conftest import CommandResult
 
 NextnRun = Callable[..., CommandResult]
 
 
 @pytest.fixture
-def unreadable(fake_library: Path, tmp_path: Path) -> Path:
+def unreadable(artifact: Callable[..., Path]) -> Path:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7847602\n"
-    return write_artifact(tmp_path / "artifact", tokenizer=pointer)
+    return artifact(tokenizer=pointer)
 
 
 def test_token_ids_run_without_text(unreadable: Path) -> None:

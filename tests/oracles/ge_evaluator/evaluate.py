@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from tests.oracles.ge_evaluator.attributes import PROTO_DTYPES, attribute, constant
+from tests.oracles.ge_dtypes import PROTO_DTYPES
+from tests.oracles.ge_evaluator.attributes import attribute, constant
 from tests.oracles.ge_evaluator.fused_operators import FUSED_RULES
 from tests.oracles.ge_evaluator.operators import RULES
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.oracles.ge_evaluator.attributes import ENGINE_DTYPES, attribute, integers, value, values
+from tests.oracles.ge_dtypes import ENGINE_DTYPES
+from tests.oracles.ge_evaluator.attributes import attribute, integers, value, values
 
 Rule = Callable[..., "Tensor | Sequence[Tensor]"]
 
