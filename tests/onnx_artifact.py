@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from nextn.compile.build.hashes import file_sha256
-from nextn.compile.build.placeholders import unwritten_model
-from nextn.compile.build.trace import trace
-from nextn.compile.targets.lowering import DEFAULT_OPSET, ONNX, WEIGHTS_FILE
-from nextn.compile.targets.onnx.write_onnx import write_onnx
+from nextn.compile.build.artifact_files import file_sha256
+from nextn.compile.build.trace import trace, unwritten_model
+from nextn.compile.targets.onnx.onnx_program import write_onnx
+from nextn.compile.targets.onnx.target import DEFAULT_OPSET, OnnxTarget
+from nextn.compile.targets.target import WEIGHTS_FILE
 from nextn.graphs.eager_session import GraphKey
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.manifest import MANIFEST_FILE, GraphRecord, parse_manifest, to_json
@@ -44,7 +44,7 @@ def write_artifact(
 ) -> Path:
     """An artifact in which only the graphs in `keys` are real."""
     write_uncompiled(folder, checkpoint, shape, emit="onnx")
-    weights = folder / ONNX.weights_file
+    weights = folder / OnnxTarget.weights_file
     (folder / WEIGHTS_FILE).rename(weights)
     manifest = parse_manifest((folder / MANIFEST_FILE).read_text(), MANIFEST_FILE)
     graphs = {(one.name, one.batch): one for one in manifest.graphs}
@@ -53,7 +53,7 @@ def write_artifact(
     manifest = replace(
         manifest,
         graphs=tuple(graphs.values()),
-        weights=replace(manifest.weights, file=ONNX.weights_file),
+        weights=replace(manifest.weights, file=OnnxTarget.weights_file),
     )
     (folder / MANIFEST_FILE).write_text(to_json(manifest))
     return folder

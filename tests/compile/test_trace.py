@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from nextn.compile.build.trace import TracedGraph, declared_tensors, trace
+from nextn.compile.targets.fused_op import OPERATORS
 from nextn.graphs.config import parse_model_config
 from nextn.graphs.eager_session import Request, Session, eager_graphs
 from nextn.graphs.model import Model
-from nextn.graphs.ops.native_forms import CPU_KERNELS
-from nextn.graphs.ops.operator import COMPOSITES
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State
 from nextn.runtime.contract.errors import ExecutionError
@@ -36,7 +35,7 @@ def traced(shape: SessionShape) -> dict[str, TracedGraph]:
 def test_only_operators_every_lowering_has(traced: dict[str, TracedGraph]) -> None:
     for graph in traced.values():
         for node in operator_calls(graph.program.graph):
-            if node.target not in CPU_KERNELS and node.target not in COMPOSITES:
+            if node.target not in OPERATORS:
                 assert_lowers_everywhere(node)
 
 

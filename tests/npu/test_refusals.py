@@ -35,7 +35,7 @@ def inputs() -> list[torch.Tensor]:
     ],
 )
 def test_operators_without_a_converter(target: Callable[..., Any], arguments: tuple[object, ...]) -> None:
-    with pytest.raises(ExecutionError, match=r"graph round\.b1 has an operator without a GE form"):
+    with pytest.raises(ExecutionError, match=r"graph round\.b1 has an operator without a converter to GE IR"):
         convert("round.b1", call(target, *arguments), inputs())
 
 

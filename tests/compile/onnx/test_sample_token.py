@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from nextn.compile.targets.lowering import DEFAULT_OPSET, NEWEST_OPSET
+from nextn.compile.targets.onnx.target import DEFAULT_OPSET, NEWEST_OPSET
 from nextn.graphs.ops.sample_token import noise_integers, sample_token_plain
 from nextn.runtime.contract.blocks import TEMPERATURE_ONE
 from tests.compile.onnx import run

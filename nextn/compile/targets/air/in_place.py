@@ -4,6 +4,8 @@ TorchAir's own way keeps a write in place only where nothing else reads the buff
 whole buffer before and after. Every cache of ours is read before it is written, in every graph. Here a write
 goes to the buffer itself, and control edges let it wait for all who read what was there before; who reads
 afterwards takes the write's output, which is the same memory.
+
+GE IR writes an edge as `operator:output`, output -1 for a control edge, nothing for an unfed input.
 """
 
 from __future__ import annotations
@@ -12,8 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nextn.compile.targets.air.edges import is_control, operator_of
-from nextn.compile.targets.air.input_names import input_name
+from nextn.compile.targets.air.om_interface import input_name
 from nextn.runtime.contract.errors import ExecutionError
 
 WRITE = "ScatterNdUpdate"
@@ -117,3 +118,13 @@ def _check_acyclic(graph: Any) -> None:
     if done != len(waits):
         stuck = min(name for name, sources in waits.items() if sources)
         raise ExecutionError("a graph reads an old value of its state after writing it", key=stuck)
+
+
+def operator_of(source: str) -> str:
+    """The name of the operator that an input comes from."""
+    return source.rpartition(":")[0]
+
+
+def is_control(source: str) -> bool:
+    """Whether an input only orders, and carries no value."""
+    return source.endswith(":-1")
