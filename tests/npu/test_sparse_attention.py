@@ -48,7 +48,7 @@ CALLS = {
 }
 
 STEPS = 4 * 2.0**-8
-"""Of bfloat16, to a largest value: queries, results and entries are rounded; the plain operators round none."""
+"""Of bfloat16, to a largest value: queries, results and entries are rounded; plain operators round none."""
 
 
 class Pair:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from nextn.runtime.contract.errors import ExitCode
@@ -40,7 +39,3 @@ def _run(arguments: list[str]) -> int:
 
     compile_command(options, (PROGRAM, *arguments))
     return ExitCode.OK
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import ChainMap, Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,8 +17,8 @@ from nextn.graphs.ops.operator import COMPOSITES, short_name
 Functions = Mapping[torch._ops.OpOverload, Callable[..., Any]]
 """What takes the place of each of our operators: a function of its arguments, made of other operators."""
 
-OPERATORS: Functions = {**COMPOSITES, **PLAIN_FORMS}
-"""Every operator of the op layer as a function of aten operators."""
+OPERATORS: Functions = ChainMap(COMPOSITES, {**PLAIN_FORMS})
+"""Every operator of the op layer as a function of aten operators; a view, for modules add to the former."""
 
 NO_FUNCTIONS: Functions = MappingProxyType({})
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from nextn.compile.targets.air.om_interface import input_name
@@ -31,7 +32,7 @@ def order_in_place_writes(graph: Any, names: Mapping[int, str], written: Iterabl
         names: tensor name of every graph input by index.
         written: the tensors that the graph writes.
 
-    Raises ExecutionError if a reader of an old value needs the new one, or a write has no state to go to.
+    Raises ExecutionError if a reader of an old value needs the new one, or a write targets no state buffer.
     """
     _name_inputs(graph, names)
     operators = {operator.name: operator for operator in graph.op}
@@ -43,7 +44,7 @@ def order_in_place_writes(graph: Any, names: Mapping[int, str], written: Iterabl
         if operator.type != WRITE:
             continue
         if _origin(operator, operators) not in state:
-            raise ExecutionError("a write of a graph goes to no state", key=operator.name)
+            raise ExecutionError("in-place write targets no state buffer", key=operator.name)
         before = operator.input[_data_inputs(operator)[0]]
         for reader in _readers_of_memory(before, readers, operators):
             edge = f"{reader}:-1"
@@ -100,24 +101,15 @@ def _readers_of_memory(
 
 def _check_acyclic(graph: Any) -> None:
     # An empty source is an optional input that is not fed.
-    waits = {
-        operator.name: {operator_of(source) for source in operator.input if source} for operator in graph.op
+    sources = {
+        operator.name: [operator_of(source) for source in operator.input if source] for operator in graph.op
     }
-    followers: dict[str, list[str]] = defaultdict(list)
-    for name, sources in waits.items():
-        for source in sources:
-            followers[source].append(name)
-    ready = deque(name for name, sources in waits.items() if not sources)
-    done = 0
-    while ready:
-        done += 1
-        for follower in followers[name := ready.popleft()]:
-            waits[follower].discard(name)
-            if not waits[follower]:
-                ready.append(follower)
-    if done != len(waits):
-        stuck = min(name for name, sources in waits.items() if sources)
-        raise ExecutionError("a graph reads an old value of its state after writing it", key=stuck)
+    try:
+        TopologicalSorter(sources).prepare()
+    except CycleError as error:
+        raise ExecutionError(
+            "a graph reads an old value of its state after writing it", key=min(error.args[1])
+        ) from error
 
 
 def operator_of(source: str) -> str:

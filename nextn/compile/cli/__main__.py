@@ -1,0 +1,7 @@
+"""`python -m nextn.compile.cli` is `nextn-compile`."""
+
+import sys
+
+from nextn.compile.cli import main
+
+sys.exit(main())
