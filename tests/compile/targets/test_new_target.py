@@ -53,7 +53,7 @@ def test_its_graphs_are_compiled(
     layers = CASES["window_only"].config["num_hidden_layers"]
     for file in files:
         head, *lines = (artifact / file).read_text().splitlines()
-        assert head == f"{Path(file).stem} in blue"
+        assert head == f"{Path(file).stem} in blue beside []", "a worker imports one compiler, its target's"
         assert all(line.startswith("   ") and line[3] != " " for line in lines)
         # One a layer of the Target: without drafts there is no other.
         assert lines.count("   nextn.nextn_window_attention.default") == layers

@@ -16,6 +16,9 @@ from nextn.compile.targets.target import Flag, Target, Tools, Written
 from nextn.runtime.contract.errors import UsageError
 from nextn.runtime.contract.manifest import Device, Emit
 
+COMPILERS = {"onnx", "torch_npu", "torchair", "torch._inductor.compile_fx"}
+"""What the other targets compile with."""
+
 
 def _check_margin(arguments: argparse.Namespace, target: Target) -> None:
     if arguments.text_margin and not isinstance(target, TextTarget):
@@ -49,7 +52,8 @@ class TextTarget(Target):
         return Tools("pen", settings={"ink": "blue"})
 
     def write_graph(self, job: worker.GraphJob, traced: TracedGraph) -> Written:
-        lines = [f"{traced.spec.key} in {job.tools.settings['ink']}"]
+        compilers = COMPILERS & set(sys.modules)
+        lines = [f"{traced.spec.key} in {job.tools.settings['ink']} beside {sorted(compilers)}"]
         for node in traced.program.graph.nodes:
             if node.op == "call_function":
                 lines.append(" " * self.margin + str(node.target))
