@@ -14,7 +14,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from nextn.graphs.config import parse_model_config
 from nextn.graphs.model import derived_constants
 from nextn.graphs.phases import graph_keys, graph_rows
 from nextn.graphs.session_shape import SessionShape
@@ -46,6 +45,7 @@ from nextn.runtime.contract.manifest import (
 from nextn.runtime.contract.strict_json import decode
 from nextn.runtime.contract.version import VERSION
 from nextn.weights import Checkpoint, pack_weights, packed_weights
+from nextn.weights.config_json import parse_model_config
 from nextn.weights.pack import PackedFile
 from tests.oracles.shape_cases import CASES
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from nextn.compile.build.placeholders import unwritten_model
-from nextn.compile.build.trace import trace
-from nextn.compile.targets.lowering import DEFAULT_OPSET, ONNX
-from nextn.compile.targets.onnx.write_onnx import write_onnx
+from nextn.compile.build.trace import trace, unwritten_model
+from nextn.compile.targets.onnx.onnx_program import write_onnx
+from nextn.compile.targets.onnx.target import DEFAULT_OPSET, OnnxTarget
 from nextn.graphs.eager_session import GraphKey
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import state_table
@@ -43,13 +42,13 @@ def write_artifact(
     opset: int = DEFAULT_OPSET,
 ) -> Path:
     """An artifact in which only the graphs in `keys` are real."""
-    weights = folder / ONNX.weights_file
+    weights = folder / OnnxTarget.weights_file
     weights.parent.mkdir(parents=True)
-    packed = replace(builder.pack(checkpoint, shape, weights), file=ONNX.weights_file)
+    packed = replace(builder.pack(checkpoint, shape, weights), file=OnnxTarget.weights_file)
     traced = {f"{one}.b{batch}": trace(one, batch, *unwritten_model(shape), shape) for one, batch in keys}
 
     def content(graph: GraphSpec) -> bytes:
-        file = folder / ONNX.graph_file(graph.key)
+        file = folder / OnnxTarget.graph_file(graph.key)
         if graph.key not in traced:
             return graph.key.encode()
         write_onnx(traced[graph.key], shape, opset, weights, file)

@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 import torch
 
-from nextn.compile.targets.lowering import ONNX
+from nextn.compile.targets.onnx.target import OnnxTarget
 from nextn.graphs.eager_session import EagerRequest, EagerSession, GraphKey, eager_graphs
 from nextn.graphs.model import Model
 from nextn.graphs.session_shape import SessionShape
@@ -36,7 +36,7 @@ class Exported:
     opened: dict[GraphKey, Any] = field(default_factory=dict)
 
     def file(self, key: GraphKey) -> Path:
-        return self.artifact / ONNX.graph_file(f"{key[0]}.b{key[1]}")
+        return self.artifact / OnnxTarget.graph_file(f"{key[0]}.b{key[1]}")
 
     def model(self, key: GraphKey) -> onnx.ModelProto:
         return onnx.load(self.file(key), load_external_data=False)
@@ -49,7 +49,7 @@ class Exported:
 
     def eager(self, **options: bool) -> EagerSession:
         model, state = Model(self.shape), State(self.shape)
-        model.load_weights(load_packed(self.artifact / ONNX.weights_file))
+        model.load_weights(load_packed(self.artifact / OnnxTarget.weights_file))
         return EagerSession(self.shape, state, eager_graphs(model, state, self.shape), **options)
 
     def session(self, lost: tuple[GraphKey, str] | None = None, **options: bool) -> EagerSession:

@@ -12,10 +12,10 @@ from unittest import mock
 import torch
 from torch._inductor import compile_fx
 
-from nextn.compile import golden, worker
-from nextn.compile.build.placeholders import unwritten_model
+from nextn.compile.build import golden, worker
+from nextn.compile.build.trace import unwritten_model
 from nextn.compile.cli.trace_report import peak_memory
-from nextn.compile.targets.aoti.instruction_set import choose_instruction_set
+from nextn.compile.targets.aoti.target import AotiTarget
 from nextn.graphs.session_shape import SessionShape
 from nextn.weights.config_json import parse_model_config
 from tests.oracles.synthetic import CASES
@@ -39,8 +39,8 @@ def main(step: str, folder: str) -> None:
     before = peak_memory()
     if step == "worker":
         library = Path(folder) / "graph.so"
-        target, unread = choose_instruction_set("native"), Path(folder) / "weights.safetensors"
-        job = worker.GraphJob("draft_step", 1, shape, target, library, "aoti", unread, None)
+        target, unread = AotiTarget("cpu"), Path(folder) / "weights.safetensors"
+        job = worker.GraphJob("draft_step", 1, shape, target, target.tools(), library, unread)
         patched = mock.patch.object(compile_fx.compile_fx_aot, "__defaults__", (generate, None))
         with patched, suppress(Generating):
             worker.run_job(job)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nextn.compile.build.toolchain import detect_toolchain
-from nextn.compile.targets.lowering import CPU
+from nextn.compile.build.inputs import detect_toolchain
+from nextn.compile.targets.aoti.target import AotiTarget
 from nextn.runtime.contract.errors import ExecutionError
 from tests.compile.test_unusual_paths import compiled
 
@@ -20,6 +20,8 @@ VERSION = subprocess.run([GXX, "--version"], capture_output=True, text=True).std
 
 CALLED_WITH = '#!/bin/sh\necho "$@" >> {record}\nexec "$@"\n'
 """A launcher, as ccache is one: it runs what it is given, and remembers that it did."""
+
+AVX2 = AotiTarget("cpu", isa="avx2")
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def test_a_path_with_spaces_compiles(
 
 def test_a_command_of_several_words_is_found(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "cache g++")
-    assert detect_toolchain("avx2", CPU).compiler == f"{VERSION}, called as cache g++"
+    assert detect_toolchain(AVX2).tools.compiler == f"{VERSION}, called as cache g++"
 
 
 @pytest.mark.parametrize("command", [None, "g++", GXX])
@@ -75,7 +77,7 @@ def test_a_program_is_recorded_by_its_version_alone(
     monkeypatch.delenv("CXX", raising=False)
     if command is not None:
         monkeypatch.setenv("CXX", command)
-    assert detect_toolchain("avx2", CPU).compiler == VERSION
+    assert detect_toolchain(AVX2).tools.compiler == VERSION
 
 
 @pytest.mark.parametrize(
@@ -99,5 +101,5 @@ def test_what_is_no_compiler_is_named(
 ) -> None:
     monkeypatch.setenv("CXX", command)
     with pytest.raises(ExecutionError) as refused:
-        detect_toolchain("avx2", CPU)
+        detect_toolchain(AVX2)
     assert all(word in str(refused.value) for word in words), refused.value

@@ -1,4 +1,4 @@
-"""The functional form of a graph: all that it binds as arguments, all that it writes as results."""
+"""A graph as a function: all that it binds as arguments, all that it writes as results."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import fx, nn
 
-from nextn.compile.build.functional import functionalize
 from nextn.compile.build.trace import TracedGraph, trace
+from nextn.compile.targets.functional import functionalize
 from nextn.graphs.eager_session import EagerSession
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.contract.graph_spec import GraphSpec, TensorSpec

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nextn.compile.targets.aoti.instruction_set import choose_instruction_set
+from nextn.compile.targets.aoti.target import choose_instruction_set
 from nextn.runtime.contract.errors import UsageError
 
 HASWELL = "fpu sse2 avx avx2 bmi1 bmi2 f16c fma movbe"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nextn.compile.build.partial import PartialArtifact
+from nextn.compile.build.artifact_files import PartialArtifact
 from nextn.runtime.contract.manifest import parse_manifest
 from nextn.weights.aligned_file import take_back
 from nextn.weights.stored_tensors import StoredTensor

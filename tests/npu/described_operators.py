@@ -1,4 +1,4 @@
-"""torch_npu's fused operators on a CPU, by their descriptions: a form runs on real tensors without an NPU."""
+"""torch_npu's fused operators on a CPU, by their descriptions: fused ops run without an NPU."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from nextn.compile.targets.air.common_subexpressions import merge_equal_calls
+from nextn.compile.targets.air.ge_program import merge_equal_calls
 
 ATEN = torch.ops.aten
 

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from nextn.compile.build.placeholders import unwritten_model
-from nextn.compile.build.trace import trace
+from nextn.compile.build.trace import trace, unwritten_model
 from nextn.compile.targets.air.ge_program import GeProgram, to_ge
-from nextn.compile.targets.ascend.fused_ops.choice import CUSTOM_OPS
+from nextn.compile.targets.ascend.fused_ops import CUSTOM_OPS
 from nextn.graphs.eager_session import EagerRequest, EagerSession, eager_graphs
 from nextn.graphs.model import Model, derived_constants
 from nextn.graphs.phases import slots_input
@@ -52,7 +51,7 @@ def test_a_graph_with_them(
     model, states = Model(shape), (State(shape), State(shape))
     model.load_weights(weights)
     graph = trace("decode", 1, model, states[0], shape)
-    with pytest.raises(ExecutionError, match="operator without a GE form"):
+    with pytest.raises(ExecutionError, match="operator without a converter to GE IR"):
         to_ge(graph, slots_input("decode", 1), custom_ops)
     monkeypatch.setenv("FAKE_CANN_CUSTOM_OPS", ",".join(custom_ops))
     program = to_ge(graph, slots_input("decode", 1), custom_ops)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,9 @@ from nextn.compile.cli.arguments import build_parser
 from nextn.compile.cli.command import compile_command
 from nextn.compile.cli.options import normalise
 from nextn.compile.targets.ascend import requirements
+from nextn.compile.targets.ascend.fused_ops import CUSTOM_OPS, FUSED_OPS
 from nextn.runtime.contract.errors import ExecutionError, ExitCode, UsageError
-from nextn.runtime.contract.manifest import parse_manifest
+from nextn.runtime.contract.manifest import parse_manifest, to_json
 from nextn.weights.config_json import parse_model_config
 from tests.commands import NEXTN_COMPILE
 from tests.oracles.synthetic import CASES, QUICK, random_weights, write_checkpoint
@@ -103,6 +105,24 @@ def test_the_same_command_finds_it_up_to_date(artifact: Path, checkpoint: Path, 
     (artifact / "om").mkdir()
     compile_air([str(checkpoint), "-o", str(artifact), *SMALL], ("false",))
     assert "is up to date" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", CUSTOM_OPS)
+def test_the_same_command_with_a_custom_op_finds_it_up_to_date(
+    artifact: Path, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """Of graphs that call it, which those of a model this small do not: the manifest is made to say so."""
+    copy = Path(shutil.copytree(artifact, tmp_path / "art"))
+    manifest = parse_manifest((copy / "manifest.json").read_text(), "manifest.json")
+    given = {fused.op: f"{fused.name}, plain" for fused in FUSED_OPS if name in fused.custom_ops}
+    assert given
+    ops = manifest.ops | given | {"custom_ops": name}
+    (copy / "manifest.json").write_text(to_json(replace(manifest, ops=ops)))
+    command = [str(checkpoint), "-o", str(copy), *SMALL]
+    compile_air([*command, "--npu-custom-ops", name], ("false",))
+    assert "is up to date" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="made from other inputs"):
+        compile_air(command, ("false",))
 
 
 KILLED_IMPORT = """

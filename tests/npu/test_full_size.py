@@ -11,8 +11,9 @@ import pytest
 from torchair._ge_concrete_graph.ge_ir_pb2 import ModelDef
 
 from nextn.compile.build.worker import GraphJob
-from nextn.compile.targets.aoti.instruction_set import InstructionSet
-from nextn.compile.targets.ascend.fused_ops.choice import CUSTOM_OPS
+from nextn.compile.targets.air.target import AirTarget
+from nextn.compile.targets.ascend.fused_ops import CUSTOM_OPS
+from nextn.compile.targets.target import Tools
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import state_table
 from nextn.weights.config_json import parse_model_config
@@ -41,12 +42,10 @@ def test_flash_converts(
         name,
         1,
         shape,
-        InstructionSet("", None, ()),
+        AirTarget("npu", custom_ops=custom_ops),
+        Tools("torch_npu"),
         tmp_path / f"{name}.b1.air",
-        "air",
         tmp_path / "weights.safetensors",
-        None,
-        custom_ops=custom_ops,
     )
     (tmp_path / "job.json").write_text(job.to_json())
     with open(tmp_path / "log", "wb") as log:

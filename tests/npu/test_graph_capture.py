@@ -202,11 +202,11 @@ def test_a_request_crosses_as_its_control_row_and_its_prompt(strict: FakeCann, m
 
 
 @pytest.mark.parametrize("shape", [(64, 96), (4, 64, 96)])
-@pytest.mark.parametrize(("layout", "form"), [("int8_row", "FRACTAL_NZ"), ("plain", "ND")])
-def test_int8_weights_lie_in_blocks(cann: FakeCann, shape: tuple[int, ...], layout: str, form: str) -> None:
+@pytest.mark.parametrize(("layout", "format"), [("int8_row", "FRACTAL_NZ"), ("plain", "ND")])
+def test_int8_weights_lie_in_blocks(cann: FakeCann, shape: tuple[int, ...], layout: str, format: str) -> None:
     """What a product reads, the transpose, is in the blocks; and it is no view that would be copied out."""
     weight = Device("npu").take_weight(torch.zeros(shape, dtype=torch.int8), layout)
-    assert torch_npu.get_npu_format(weight).name == form
+    assert torch_npu.get_npu_format(weight).name == format
     assert (weight.shape, weight.dtype) == (shape, torch.int8)
     assert weight.transpose(-2, -1).is_contiguous() == (layout == "int8_row")
 

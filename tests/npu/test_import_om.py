@@ -18,7 +18,7 @@ from torchair._ge_concrete_graph.ge_ir_pb2 import ModelDef
 import nextn
 from nextn.compile.cli import main as nextn_compile
 from nextn.compile.targets.air import om_interface
-from nextn.compile.targets.air.build_om import build_om_script
+from nextn.compile.targets.air.target import build_om_script
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.bindings.model import Model
 from nextn.runtime.cli import main as nextn_run

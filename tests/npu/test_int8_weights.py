@@ -111,20 +111,20 @@ def test_sessions_equal_eager(tmp_path: Path, steps: int, mode: str) -> None:
     keys = ROUNDS_ONLY if mode == "round" else None
     converted = convert(tmp_path, "window_only", "bfloat16", steps, keys)
     for program in converted.programs.values():
-        assert FUSED.items() <= program.forms.items()
+        assert FUSED.items() <= program.fused_ops.items()
         kinds = Counter(operator.type for operator in program.graph.op)
         assert kinds["QuantBatchMatmulV3"] and kinds["DynamicQuant"] and kinds["GroupedMatmul"]
     assert_equals_eager(converted, mode)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("dtype", "forms"), [("bfloat16", FUSED), ("float32", PLAIN)])
-def test_every_graph_converts_and_equals_eager(tmp_path: Path, dtype: str, forms: dict[str, str]) -> None:
+@pytest.mark.parametrize(("dtype", "fused_ops"), [("bfloat16", FUSED), ("float32", PLAIN)])
+def test_every_graph_converts_and_equals_eager(tmp_path: Path, dtype: str, fused_ops: dict[str, str]) -> None:
     converted = convert(tmp_path, "tiny", dtype, 2, None)
     assert list(converted.programs) == graph_keys(converted.shape)
     for key, program in converted.programs.items():
         if key[0] != "accept":
-            assert forms.items() <= program.forms.items(), key
+            assert fused_ops.items() <= program.fused_ops.items(), key
     assert_equals_eager(converted, "round", "phases", "plain")
 
 

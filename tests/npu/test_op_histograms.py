@@ -12,8 +12,7 @@ from safetensors.torch import load_file
 from torchair._ge_concrete_graph.ge_ir_pb2 import ModelDef
 
 from nextn.compile.build.inputs import DEMO, checkpoint_folder
-from nextn.compile.build.placeholders import unwritten_model
-from nextn.compile.build.trace import trace
+from nextn.compile.build.trace import trace, unwritten_model
 from nextn.compile.targets.air.ge_program import to_ge
 from nextn.graphs.phases import graph_keys, slots_input
 from nextn.graphs.session_shape import SessionShape

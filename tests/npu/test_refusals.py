@@ -35,7 +35,7 @@ def inputs() -> list[torch.Tensor]:
     ],
 )
 def test_operators_without_a_converter(target: Callable[..., Any], arguments: tuple[object, ...]) -> None:
-    with pytest.raises(ExecutionError, match=r"graph round\.b1 has an operator without a GE form"):
+    with pytest.raises(ExecutionError, match=r"graph round\.b1 has an operator without a converter to GE IR"):
         convert("round.b1", call(target, *arguments), inputs())
 
 
@@ -83,5 +83,5 @@ def test_reading_the_old_value_after_the_write() -> None:
 
 def test_a_write_to_something_that_is_no_state() -> None:
     graph = graph_of(*INPUTS, WRITE)
-    with pytest.raises(ExecutionError, match="goes to no state"):
+    with pytest.raises(ExecutionError, match="in-place write targets no state buffer"):
         order_in_place_writes(graph, NAMES, [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nextn.compile.targets.air.returned_rows import returned_bytes
+from nextn.compile.targets.air.om_interface import returned_bytes
 from tests.npu.offline_models import LEAVE_RESULTS
 from tests.npu.sessions import Converted
 

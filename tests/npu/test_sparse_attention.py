@@ -48,7 +48,7 @@ CALLS = {
 }
 
 STEPS = 4 * 2.0**-8
-"""Of bfloat16, to a largest value: queries, results and entries are rounded, in the plain form none is."""
+"""Of bfloat16, to a largest value: queries, results and entries are rounded; plain operators round none."""
 
 
 class Pair:
@@ -169,5 +169,5 @@ def test_a_compile_without_an_npu_is_told_why(
 
 
 def test_without_the_package_the_operator_is_named(checkpoint: Checkpoint) -> None:
-    with pytest.raises(ExecutionError, match="operator without a GE form"):
+    with pytest.raises(ExecutionError, match="operator without a converter to GE IR"):
         Pair(checkpoint, 8, (("decode", 1),))

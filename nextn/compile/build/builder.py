@@ -11,20 +11,21 @@ from typing import Any
 
 import torch
 
+from nextn.compile.build.artifact_files import (
+    PartialArtifact,
+    WeightsHashes,
+    file_sha256,
+    weights_hashes,
+)
 from nextn.compile.build.existing import reusable
 from nextn.compile.build.golden import write_golden
-from nextn.compile.build.hashes import WeightsHashes, file_sha256, weights_hashes
 from nextn.compile.build.inputs import CompileInputs
-from nextn.compile.build.partial import PartialArtifact
 from nextn.compile.build.plan import Plan, PlannedGraph
 from nextn.compile.build.pool import WORKER_COMMAND, run_workers
 from nextn.compile.build.progress import Meter, Progress, readable_bytes, warn
 from nextn.compile.build.worker import GraphJob
 from nextn.compile.build.workplace import Workplace, workplace
-from nextn.compile.targets.air.build_om import SCRIPT, build_om_script
-from nextn.compile.targets.aoti.shared_object import WORKER_ENVIRONMENT
-from nextn.compile.targets.ascend.fused_ops.choice import uncalled
-from nextn.compile.targets.ascend.requirements import check_workers
+from nextn.compile.targets.fused_op import PLAIN, chosen_ops
 from nextn.graphs.model import derived_constants
 from nextn.graphs.state import input_table, state_table
 from nextn.runtime.contract.golden_format import GOLDEN_FILE
@@ -83,18 +84,17 @@ def build_artifact(
         worker_command: the program that compiles one graph.
 
     Raises UsageError if `output` may not be replaced, CheckpointError if the weights cannot be read,
-    ExecutionError if a graph does not compile, the disk is full, or, before anything is written, torch_npu is
-    needed and does not load, or no path is fit for a compiler's command line.
+    ExecutionError if a graph does not compile, the disk is full, or, before anything is written, workers
+    could not compile or no path is fit for a compiler's command line.
     """
     started = time.monotonic()
     existing = reusable(output, inputs, force)
     if existing is not None:
         return _summary(existing, output, started, compiled=None)
-    if inputs.lowering.chosen_ops:  # their forms are torch_npu's
-        check_workers(worker_command)
+    inputs.target.check_workers(worker_command)
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = PartialArtifact(output, inputs.identity)
-    with workplace(partial.folder, output, inputs.lowering.emit) as place, partial:
+    with workplace(partial.folder, output, runs_compiler=inputs.target.runs_compiler) as place, partial:
         builder = _Builder(inputs, plan, partial, place, progress, worker_command)
         manifest = builder.build()
     return _summary(manifest, output, started, compiled=builder.num_compiled)
@@ -119,10 +119,10 @@ class _Builder:
         self._place = place
         self._progress = progress
         self._worker_command = worker_command
-        self._weights_file = inputs.lowering.weights_file
+        self._weights_file = inputs.target.weights_file
         self.num_compiled = 0
-        self._forms: dict[str, dict[str, None]] = {}
-        """The forms that each op took in some graph; a set that keeps its order."""
+        self._fused_ops: dict[str, dict[str, None]] = {}
+        """The fused ops that each op was given in some graph; a set that keeps its order."""
 
     def build(self) -> Manifest:
         weights = self._weights()
@@ -134,12 +134,11 @@ class _Builder:
         manifest = parse_manifest(text, MANIFEST_FILE)
         files = {weights.file, golden.file, *(graph.file for graph in graphs)}
         files |= {record.file for record in manifest.tokenizer}
-        if self._inputs.lowering.emit == "air":
-            files.add(SCRIPT)
-            script = build_om_script([graph.file for graph in graphs])
-            (self._partial.folder / SCRIPT).write_text(script)
+        for name, content in self._inputs.target.extra_files([graph.file for graph in graphs]).items():
+            files.add(name)
+            (self._partial.folder / name).write_text(content)
         self._partial.publish(files, text, MANIFEST_FILE)
-        if names := uncalled(self._inputs.custom_ops, manifest.ops):
+        if names := self._inputs.target.unused_options(manifest.ops):
             warn(f"no graph calls {', '.join(names)}: no call has the shapes and dtypes that they take")
         return manifest
 
@@ -199,20 +198,20 @@ class _Builder:
         records: dict[str, dict[str, Any]] = {}
         jobs = []
         scratch = self._partial.scratch()
-        lowering = self._inputs.lowering
+        target = self._inputs.target
         for graph in self._plan.graphs:
-            kept = self._partial.adopt(lowering.graph_file(graph.key), self._inputs.identity)
+            kept = self._partial.adopt(target.graph_file(graph.key), self._inputs.identity)
             if kept is not None:
                 records[graph.key] = kept
                 continue
-            jobs.append(self._job(graph, scratch / f"{graph.key}{lowering.suffix}"))
+            jobs.append(self._job(graph, scratch / f"{graph.key}{target.suffix}"))
         if records:
             self._progress.line(
                 f"{len(records)} of {len(self._plan.graphs)} graphs kept from an interrupted run"
             )
 
         def finished(job: GraphJob, description: Mapping[str, Any], seconds: float) -> None:
-            file = lowering.graph_file(job.key)
+            file = target.graph_file(job.key)
             records[job.key] = {**description, "file": file}
             self._partial.keep(job.output, file, self._inputs.identity, records[job.key])
             self.num_compiled += 1
@@ -226,33 +225,32 @@ class _Builder:
                 num_workers=self._plan.compile_jobs,
                 scratch=self._place.path(scratch),
                 logs=self._partial.folder / LOGS_FOLDER,
-                environment={**WORKER_ENVIRONMENT, **self._place.environment},
+                environment={
+                    **target.worker_environment(self._place.path(scratch)),
+                    **self._place.environment,
+                },
                 finished=finished,
                 command=self._worker_command,
             )
         for graph in self._plan.graphs:
-            for op, forms in records[graph.key].pop("forms", {}).items():
-                self._forms.setdefault(op, {}).update(dict.fromkeys(forms.split(", ")))
+            for op, fused in records[graph.key].pop("fused_ops", {}).items():
+                self._fused_ops.setdefault(op, {}).update(dict.fromkeys(fused.split(", ")))
         return tuple(decode(GraphRecord, records[graph.key]) for graph in self._plan.graphs)
 
     def _chosen_ops(self) -> dict[str, str]:
-        """An op that no graph has is none that could be fused: its form is the plain one."""
-        plain = dict.fromkeys(self._inputs.lowering.chosen_ops, "plain")
-        return plain | {op: ", ".join(forms) for op, forms in self._forms.items()}
+        """What ops of the graphs became, where the target chooses; an op that no graph has is plain."""
+        plain = dict.fromkeys(chosen_ops(self._inputs.target.fused_ops()), PLAIN)
+        return plain | {op: ", ".join(fused) for op, fused in self._fused_ops.items()}
 
     def _job(self, graph: PlannedGraph, file: Path) -> GraphJob:
-        lowering = self._inputs.lowering
         return GraphJob(
             graph.name,
             graph.batch,
             self._shape,
-            self._inputs.toolchain.instruction_set,
+            self._inputs.target,
+            self._inputs.toolchain.tools,
             file,
-            lowering.emit,
             self._partial.folder / self._weights_file,
-            lowering.opset,
-            self._inputs.custom_ops,
-            bool(lowering.chosen_ops),
         )
 
     def _tokenizer(self) -> tuple[FileRecord, ...]:
@@ -274,28 +272,20 @@ class _Builder:
             format_version=FORMAT_VERSION,
             manifest_sha256="",
             producer=inputs.producer,
-            target=inputs.target,
+            target=inputs.target_record,
             model=inputs.model,
             speculation=inputs.speculation,
             limits=inputs.limits,
             state=tuple(state_table(self._shape)),
             inputs=tuple(InputSpec(item.name, item.dtype, item.shape) for item in input_table(self._shape)),
             blocks=block_layouts(),
-            requires=_requires(inputs.lowering.emit, ops),
+            requires=inputs.target.requires(ops),
             ops=ops,
             graphs=graphs,
             weights=weights,
             golden=golden,
             tokenizer=tokenizer,
         )
-
-
-def _requires(emit: str, ops: Mapping[str, str]) -> tuple[str, ...]:
-    """What replay of graphs of a format needs; fused operators of torch_npu run nowhere but on an NPU."""
-    if emit != "pt2":
-        return {"aoti": ("libtorch", "libnextn_ops"), "onnx": ("onnxruntime",)}.get(emit, ("libascendcl",))
-    fused = any(name.startswith("npu_") for names in ops.values() for name in names.split(", "))
-    return ("torch", "torch_npu") if fused else ("torch",)
 
 
 def _file_record(path: Path, name: str) -> FileRecord:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nextn.compile.build.hashes import WeightsHashes, file_sha256, weights_hashes
+from nextn.compile.build.artifact_files import WeightsHashes, file_sha256, weights_hashes
 from nextn.compile.build.inputs import CompileInputs
-from nextn.compile.targets.air.build_om import OM_FOLDER, SCRIPT
-from nextn.compile.targets.air.import_parts import leftover_parts, remove_leftover_parts
-from nextn.compile.targets.lowering import GRAPHS_FOLDER, WEIGHTS_FILE
+from nextn.compile.targets.registry import leftovers, own_entries
+from nextn.compile.targets.target import GRAPHS_FOLDER, WEIGHTS_FILE
 from nextn.runtime.contract.errors import ArtifactError, UsageError
 from nextn.runtime.contract.golden_format import GOLDEN_FILE
 from nextn.runtime.contract.manifest import MANIFEST_FILE, FileRecord, GraphRecord, Manifest, parse_manifest
 from nextn.weights.checkpoint_files import TOKENIZER_FILES
 
-_FILES = {MANIFEST_FILE, WEIGHTS_FILE, GOLDEN_FILE, SCRIPT, *TOKENIZER_FILES}
-_ARTIFACT_ENTRIES = {*_FILES, GRAPHS_FOLDER, OM_FOLDER}
+_ARTIFACT_ENTRIES = {MANIFEST_FILE, WEIGHTS_FILE, GOLDEN_FILE, GRAPHS_FOLDER, *TOKENIZER_FILES}
 
 
 def reusable(output: Path, inputs: CompileInputs, force: bool) -> Manifest | None:
     """The manifest of an undamaged artifact at `output` made from the same inputs; None if one must be built.
 
-    What a killed import left in such an artifact is removed.
+    What a killed command left in such an artifact is removed.
 
     Raises UsageError if something else is there: without `force` whatever it is, with `force` anything but
     an artifact, which alone may be replaced.
@@ -34,7 +32,8 @@ def reusable(output: Path, inputs: CompileInputs, force: bool) -> Manifest | Non
     entries = {path.name for path in output.iterdir()}
     if not entries:
         return None
-    foreign = sorted(entries - _ARTIFACT_ENTRIES - {part.name for part in leftover_parts(output)})
+    left = {path.name for path in leftovers(output)}
+    foreign = sorted(entries - _ARTIFACT_ENTRIES - own_entries() - left)
     if MANIFEST_FILE not in entries or foreign:
         raise UsageError(
             "the output folder is not an artifact and will not be replaced",
@@ -50,7 +49,8 @@ def reusable(output: Path, inputs: CompileInputs, force: bool) -> Manifest | Non
             return None
         raise UsageError(f"the output exists and is damaged; --force replaces it: {error}") from error
     if inputs.made(manifest):
-        remove_leftover_parts(output)
+        for path in leftovers(output):
+            path.unlink()
         return manifest
     if force:
         return None

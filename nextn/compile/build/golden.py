@@ -14,7 +14,7 @@ from nextn.graphs.model import Model
 from nextn.graphs.ops.sample_token import gumbel_noise
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import State, state_table
-from nextn.runtime.contract import golden_format as form
+from nextn.runtime.contract import golden_format
 from nextn.runtime.contract.blocks import TEMPERATURE_ONE, Result
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.contract.golden_format import GoldenRun, GoldenScript
@@ -84,7 +84,7 @@ def golden_script(shape: SessionShape) -> GoldenScript:
             GoldenRun(chunked, NEW_TOKENS, TEMPERATURE_ONE, 11, ignore_eos=False, speculation=True),
         ]
     return GoldenScript(
-        format=form.GOLDEN_FORMAT,
+        format=golden_format.GOLDEN_FORMAT,
         token_margin=_TOKEN_MARGIN[shape.dtype],
         state_rtol=_STATE_RTOL[shape.dtype],
         state_atol=_STATE_ATOL[shape.dtype],
@@ -107,10 +107,12 @@ def write_golden(shape: SessionShape, weights: Mapping[str, Tensor], output: Pat
     with torch.no_grad():
         for index, run in enumerate(script.runs):
             tensors |= _record(index, run, script, shape, model)
-    data = save(tensors, metadata=form.script_metadata(script))
-    if len(data) > form.MAX_GOLDEN_BYTES:
+    data = save(tensors, metadata=golden_format.script_metadata(script))
+    if len(data) > golden_format.MAX_GOLDEN_BYTES:
         raise ExecutionError(
-            "golden vectors are too large", expected=f"at most {form.MAX_GOLDEN_BYTES} bytes", found=len(data)
+            "golden vectors are too large",
+            expected=f"at most {golden_format.MAX_GOLDEN_BYTES} bytes",
+            found=len(data),
         )
     output.write_bytes(data)
 
@@ -127,12 +129,18 @@ def _record(
     rows = {spec.name: spec.rows_per_slot for spec in state_table(shape)}
     blocks = session.blocks or [torch.empty(Result.WIDTH, dtype=torch.int64)]
     return {
-        form.run_tensor(index, form.TOKENS): torch.tensor(request.tokens, dtype=torch.int64),
-        form.run_tensor(index, form.MARGINS): torch.tensor(session.margins, dtype=torch.float32),
-        form.run_tensor(index, form.ACCEPT_LENS): torch.tensor(request.accept_lens, dtype=torch.int64),
-        form.run_tensor(index, form.BLOCKS): torch.stack(blocks)[: len(session.blocks)],
+        golden_format.run_tensor(index, golden_format.TOKENS): torch.tensor(
+            request.tokens, dtype=torch.int64
+        ),
+        golden_format.run_tensor(index, golden_format.MARGINS): torch.tensor(
+            session.margins, dtype=torch.float32
+        ),
+        golden_format.run_tensor(index, golden_format.ACCEPT_LENS): torch.tensor(
+            request.accept_lens, dtype=torch.int64
+        ),
+        golden_format.run_tensor(index, golden_format.BLOCKS): torch.stack(blocks)[: len(session.blocks)],
         **{
-            form.state_tensor(index, name): _row_sums(session.input(name)[: rows[name]])
+            golden_format.state_tensor(index, name): _row_sums(session.input(name)[: rows[name]])
             for name in script.state
         },
     }

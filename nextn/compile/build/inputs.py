@@ -8,12 +8,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import cast
 
+import torch
+
+import nextn.compile
+import nextn.graphs
+import nextn.runtime.contract
 import nextn.weights
-from nextn.compile.build.hashes import file_sha256
-from nextn.compile.build.toolchain import Toolchain
-from nextn.compile.targets.lowering import Lowering
+from nextn.compile.build.artifact_files import file_sha256
+from nextn.compile.targets.fused_op import known_ops
+from nextn.compile.targets.target import Target, Tools
 from nextn.graphs.session_shape import SessionShape
+from nextn.runtime.contract import manifest as contract
 from nextn.runtime.contract.blocks import MAX_WINDOW_ROWS
+from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.contract.manifest import (
     ComputeDtype,
     FileRecord,
@@ -22,8 +29,8 @@ from nextn.runtime.contract.manifest import (
     ModelRecord,
     Producer,
     Speculation,
-    Target,
 )
+from nextn.runtime.contract.version import TORCH_VERSION, VERSION
 from nextn.weights.checkpoint import Checkpoint
 from nextn.weights.checkpoint_files import TOKENIZER_FILES
 from nextn.weights.packed import packed_weights
@@ -37,26 +44,62 @@ def checkpoint_folder(name: str) -> Path:
 
 
 @dataclass(frozen=True)
+class Toolchain:
+    """What compiles. Graphs made by an equal one are interchangeable.
+
+    `sources_sha256` covers the Python files that decide what a graph computes and how it is built.
+    """
+
+    nextn: str
+    sources_sha256: str
+    torch: str
+    tools: Tools
+
+
+def detect_toolchain(target: Target) -> Toolchain:
+    """What compiles for a target here.
+
+    Raises ExecutionError for another torch, and the errors of `Target.tools`.
+    """
+    found = torch.__version__.split("+")[0]
+    if found != TORCH_VERSION:
+        raise ExecutionError(
+            "graphs compile with one torch version only", expected=TORCH_VERSION, found=found
+        )
+    return Toolchain(VERSION, _sources_sha256(), found, target.tools())
+
+
+def _sources_sha256() -> str:
+    digest = hashlib.sha256()
+    for package in (nextn.compile, nextn.graphs, nextn.runtime.contract, nextn.weights):
+        folder = Path(package.__path__[0])
+        for file in sorted(folder.rglob("*.py")):
+            name = file.relative_to(folder)
+            # The bundled checkpoint lies under weights/; its own files are no part of the tool.
+            if name.parts[0] != "demo":
+                digest.update(f"{package.__name__}/{name.as_posix()}\0".encode())
+                digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
 class CompileInputs:
     """A checkpoint, the shapes it is compiled to, and what compiles it.
 
-    `command` is kept for the record; `soc` is the chip whose limits chose the graphs; `custom_ops` are
-    operators beside torch_npu's own that graphs may call.
+    `command` is kept for the record.
     """
 
     checkpoint: Checkpoint
     shape: SessionShape
-    lowering: Lowering
+    target: Target
     toolchain: Toolchain
     command: tuple[str, ...]
-    soc: str | None = None
-    custom_ops: tuple[str, ...] = ()
 
     @property
     def identity(self) -> str:
         """Hash of everything that decides the graphs; the checkpoint's weights are not among it."""
         shape = asdict(self.shape) | {"config": self.shape.config.to_dict()}
-        described = [shape, asdict(self.toolchain), self.lowering.device, self.lowering.emit, self.custom_ops]
+        described = [shape, asdict(self.toolchain), self.target.name, asdict(self.target)]
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -68,22 +111,22 @@ class CompileInputs:
 
     @property
     def producer(self) -> Producer:
-        tools = self.toolchain
-        return Producer(tools.nextn, tools.torch, tools.compiler, tools.sources_sha256, self.command)
+        made_by = self.toolchain
+        return Producer(
+            made_by.nextn, made_by.torch, made_by.tools.compiler, made_by.sources_sha256, self.command
+        )
 
     @property
-    def target(self) -> Target:
+    def target_record(self) -> contract.Target:
+        target, features = self.target, self.toolchain.tools.cpu_features
         dtype = cast(ComputeDtype, self.shape.dtype)
-        features = self.toolchain.instruction_set.features
-        lowering = self.lowering
-        return Target(lowering.device, lowering.emit, dtype, features, self.soc, world_size=1, rank=0)
+        return contract.Target(target.device, target.name, dtype, features, target.soc, world_size=1, rank=0)
 
     @property
     def ops(self) -> dict[str, str]:
         """Those that do not depend on the graphs."""
-        chosen = self.lowering.chosen_ops
-        fixed = {op: form for op, form in self.lowering.ops.items() if op not in chosen}
-        return fixed | ({"custom_ops": ",".join(self.custom_ops) or "none"} if chosen else {})
+        target = self.target
+        return known_ops(target.fused_ops(), target.fixed_ops) | target.recorded_options()
 
     @property
     def model(self) -> ModelRecord:
@@ -113,12 +156,10 @@ class CompileInputs:
     def made(self, manifest: Manifest) -> bool:
         """Whether `manifest` was made from these very inputs. Reads the whole checkpoint if all else fits."""
         recorded = replace(manifest.producer, command=self.command)
-        target = manifest.target
-        if (self.lowering.emit, target.emit) == ("air", "om"):  # the same, with what atc made of it
-            target = replace(target, emit="air", soc=self.soc)
+        target = self.target.as_compiled(manifest.target)
         return (
             (recorded, target, manifest.model, manifest.speculation, manifest.limits)
-            == (self.producer, self.target, self.model, self.speculation, self.limits)
+            == (self.producer, self.target_record, self.model, self.speculation, self.limits)
             and self.ops.items() <= manifest.ops.items()
             and manifest.tokenizer == self.tokenizer_records()
             and self._same_weights(manifest)

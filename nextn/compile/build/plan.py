@@ -10,10 +10,8 @@ from rich.table import Table
 
 from nextn.compile.build.progress import readable_bytes
 from nextn.compile.build.trace import declared_weights
-from nextn.compile.targets.ascend.limits import capture_limits
-from nextn.compile.targets.lowering import CPU, Lowering
-from nextn.compile.targets.pt2.capture_plan import CapturePlan, plan_captures
-from nextn.graphs.phases import graph_keys, graph_rows
+from nextn.compile.targets.target import CaptureSummary, Target
+from nextn.graphs.phases import graph_rows
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import input_table, state_table
 from nextn.runtime.contract.graph_spec import StateSpec
@@ -67,7 +65,7 @@ class Plan:
     input_bytes: int
     compile_job_bytes: int
     compile_jobs: int
-    capture: CapturePlan | None
+    capture: CaptureSummary | None
 
     @property
     def run_bytes(self) -> int:
@@ -89,21 +87,16 @@ class Plan:
         return asdict(self) | totals
 
 
-def make_plan(
-    shape: SessionShape, compile_jobs: int, lowering: Lowering = CPU, soc: str | None = None
-) -> Plan:
+def make_plan(shape: SessionShape, compile_jobs: int, target: Target) -> Plan:
     """Counts and sizes for a session shape; reads no weights.
 
     Args:
         compile_jobs: workers that will run at once.
-        soc: the chip that graphs will be captured on, if that is known.
 
-    Raises UsageError for an unknown chip, and for more graphs than it can hold.
+    Raises the errors of `Target.select_graphs`.
     """
     state = state_table(shape)
-    capture, keys = None, graph_keys(shape)
-    if lowering.emit == "pt2":
-        capture, keys = plan_captures(shape, soc, None if soc is None else capture_limits(soc))
+    keys, capture = target.select_graphs(shape)
     return Plan(
         graphs=tuple(PlannedGraph(name, batch, graph_rows(name, shape)) for name, batch in keys),
         state=tuple(_planned_state(spec) for spec in state),
@@ -142,26 +135,7 @@ def print_plan(plan: Plan, console: Console) -> None:
         totals.add_row(label, readable_bytes(count))
     console.print(totals)
     if plan.capture is not None:
-        console.print(_capture_table(plan.capture))
-
-
-def _capture_table(capture: CapturePlan) -> Table:
-    limits = capture.limits
-    heading = "limit, which --soc would tell" if limits is None else f"limit of Ascend {limits.chip}"
-    table = Table("one session captures", "", heading, title="graph capture")
-    graphs, streams, sizes = (limits.graphs, limits.streams, limits.capture_sizes) if limits else (None,) * 3
-    rows = {
-        "graphs of whole rounds": (capture.round_graphs, graphs),
-        "graphs of separate phases": (capture.phases_graphs, graphs),
-        "graphs of plain decoding": (capture.plain_graphs, graphs),
-        "streams, at most": (capture.streams, streams),
-        "sizes of whole rounds, or of plain decoding": (capture.capture_sizes, sizes),
-        "sizes of separate phases": (capture.phases_capture_sizes, sizes),
-    }
-    for label, (count, limit) in rows.items():
-        table.add_row(label, str(count or "-"), str(limit or "-"))
-    table.caption = capture.left_out and f"not built: {capture.left_out}"
-    return table
+        console.print(plan.capture.table())
 
 
 def _planned_state(spec: StateSpec) -> PlannedState:

@@ -62,8 +62,8 @@ def run_workers(
     """Compiles every job; calls `finished(job, description, seconds)` after each.
 
     Args:
-        scratch: folder for job files, logs and what the workers leave, of which the caches are shared; by an
-            absolute path that may stand in a compiler's command line.
+        scratch: folder for job files, logs and what the workers leave; by an absolute path
+            that may stand in a compiler's command line.
         logs: folder that keeps the log of a worker that failed; made when the first does.
         environment: added to the workers' environment.
         command: the worker program, to which a job file and this process's id are added.
@@ -93,15 +93,13 @@ def _start(job: GraphJob, scratch: Path, environment: Mapping[str, str], command
     description = folder / "job.json"
     description.write_text(job.to_json())
     log = folder / "log.txt"
-    # One cache: what the compiler can do is tried out for the first graph only, 1.1 s each otherwise.
-    folders = {"TORCHINDUCTOR_CACHE_DIR": str(scratch / "cache"), "TMPDIR": str(temporary)}
     with open(log, "wb") as output:
         process = subprocess.Popen(
             [*command, str(description), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env={**os.environ, **environment, **folders},
+            env={**os.environ, **environment, "TMPDIR": str(temporary)},
             # A group of its own: an interrupt reaches the parent alone, which ends compiler and children.
             start_new_session=True,
         )

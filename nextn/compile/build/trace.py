@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 
 import torch
+from torch import Tensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
@@ -17,7 +20,32 @@ from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.contract.graph_spec import GraphSpec, TensorSpec
 from nextn.weights.packed import packed_weights, scales_name
 
+_MAP_NORESERVE = 0x4000
+"""Linux's flag; Python names it from 3.13 on. Without it a mapping beyond its memory may be refused."""
+
 _KINDS = {"model": "weight", "state": "state or input"}
+
+
+def unwritten_model(shape: SessionShape) -> tuple[Model, State]:
+    """Weights and state of zeros that take no memory until they are written.
+
+    A compiler needs real tensors, which fake ones are not. `torch.zeros` writes its zeros, which would put
+    a whole model into every worker's memory; a page of an anonymous mapping exists once it is touched.
+    """
+    with torch.device("meta"):
+        model, state = Model(shape), State(shape)
+    for root in (model, state):
+        for name, buffer in list(root.named_buffers()):
+            owner, _, leaf = name.rpartition(".")
+            setattr(root.get_submodule(owner), leaf, _unwritten_zeros(buffer))
+    return model, state
+
+
+def _unwritten_zeros(like: Tensor) -> Tensor:
+    count = prod(like.shape)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    pages = mmap.mmap(-1, count * like.dtype.itemsize, flags=flags)
+    return torch.frombuffer(pages, dtype=like.dtype, count=count).view(like.shape)
 
 
 @dataclass(frozen=True)
@@ -112,7 +140,7 @@ def _bound_tensors(
         found = (_dtype_name(value.dtype), tuple(value.shape))
         if found != (spec.dtype, spec.shape):
             raise ExecutionError(
-                f"graph {key} binds a tensor of another form",
+                f"graph {key} binds a tensor of another shape or dtype",
                 key=argument.target,
                 expected=(spec.dtype, spec.shape),
                 found=found,

@@ -27,13 +27,13 @@ class Workplace:
 
 
 @contextmanager
-def workplace(partial: Path, output: Path, emit: str) -> Iterator[Workplace]:
+def workplace(partial: Path, output: Path, *, runs_compiler: bool) -> Iterator[Workplace]:
     """For the artifact `output`, which grows in the folder `partial`: that need not be there yet.
 
     Raises ExecutionError if its path is not fit for a compiler's command line and no temporary folder's is.
     """
     folder = partial.absolute()
-    if emit != "aoti":  # no other program runs
+    if not runs_compiler:
         yield Workplace(partial, folder)
         return
     compiler = find_compiler()

@@ -19,15 +19,16 @@ def _run(arguments: list[str]) -> int:
     # Imported once Ctrl-C is handled. All but the parser needs torch, which takes seconds to load; --help and
     # usage errors should not.
     from nextn.compile.cli.arguments import build_parser
+    from nextn.compile.targets.registry import flags
     from nextn.runtime.tool.torch_backends import load_no_backends
 
-    parsed = build_parser().parse_args(arguments)
+    parser = build_parser()
+    parsed = parser.parse_args(arguments)
     load_no_backends()
-    if parsed.import_om is not None:
-        from nextn.compile.targets.air.import_command import import_command
-
-        import_command(parsed)
-        return ExitCode.OK
+    for flag in flags():
+        if flag.command is not None and flag.value(parsed) is not None:
+            flag.command(parsed, parser.parse_args([]))
+            return ExitCode.OK
     from nextn.compile.build.progress import warn
     from nextn.compile.cli.options import normalise
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 
+from nextn.compile.targets.registry import TARGETS, default_targets, flags
 from nextn.runtime.contract.version import VERSION
 from nextn.runtime.tool.command_line import OneLineParser
 
@@ -29,39 +31,25 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("target")
-    group.add_argument("--device", choices=("cpu", "cuda", "npu"), default="cpu")
-    group.add_argument(
-        "--emit",
-        choices=("aoti", "pt2", "air", "onnx"),
-        help="form of the graphs (default: aoti on cpu, pt2 elsewhere)",
-    )
-    group.add_argument("--isa", choices=("native", "avx2"), default="native", help="CPU instruction set")
-    group.add_argument(
-        "--soc", metavar="NAME", help="Ascend chip whose capture limits are kept, for example Ascend910B1"
-    )
+    defaults = default_targets()
+    group.add_argument("--device", choices=tuple(defaults), default=next(iter(defaults)))
+    named, rest = _by_device({device: target.name for device, target in defaults.items()})
+    emits = ", ".join([*named, f"{rest} elsewhere"])
+    group.add_argument("--emit", choices=tuple(TARGETS), help=f"graph format (default: {emits})")
+    named, rest = _by_device({device: one.default_dtype(device) for device, one in defaults.items()})
     group.add_argument(
         "--dtype",
         choices=("float32", "bfloat16"),
-        help="compute dtype (default: bfloat16; float32 on cpu)",
+        help=f"compute dtype (default: {'; '.join([rest, *named])})",
     )
-    group.add_argument(
-        "--weights-as",
-        choices=("stored", "bfloat16", "float32"),
-        help="how matrices are kept in the artifact (default: as the compute dtype); stored: int8 stays int8",
-    )
-    group.add_argument(
-        "--npu-fused",
-        action="store_true",
-        help="let exported programs call torch_npu's fused operators (GE IR always does)",
-    )
-    group.add_argument(
-        "--npu-custom-ops",
-        metavar="NAME,NAME",
-        help="GE operators of packages that atc will find, which graphs may call, SparseAttnSharedkv for "
-        "example (default: none)",
-    )
-    group.add_argument("--opset", type=int, metavar="N", help="ONNX operator set (default: 18)")
-    group.add_argument("--import-om", metavar="DIR", help="collect .om files compiled elsewhere")
+    for flag in flags():
+        group.add_argument(flag.name, **flag.settings)
+
+
+def _by_device(values: Mapping[str, str]) -> tuple[list[str], str]:
+    """Values of devices for a help text: `VALUE on DEVICE` for some, and the value of all the others."""
+    *_, rest = values.values()
+    return [f"{value} on {device}" for device, value in values.items() if value != rest], rest
 
 
 def _add_shape(parser: argparse.ArgumentParser) -> None:

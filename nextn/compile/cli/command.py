@@ -11,14 +11,12 @@ import torch
 from rich.console import Console
 
 from nextn.compile.build.builder import Summary, build_artifact
-from nextn.compile.build.inputs import CompileInputs, checkpoint_folder
+from nextn.compile.build.inputs import CompileInputs, checkpoint_folder, detect_toolchain
 from nextn.compile.build.machine import Machine
 from nextn.compile.build.plan import COMPILE_JOB_BYTES, Plan, make_plan, print_plan
 from nextn.compile.build.pool import WORKER_COMMAND, worker_count
 from nextn.compile.build.progress import Progress, readable_bytes, warn
-from nextn.compile.build.toolchain import detect_toolchain
-from nextn.compile.cli.finite_report import check_finite
-from nextn.compile.cli.inspection import inspect_checkpoint, print_inspection
+from nextn.compile.cli.inspection import check_finite, inspect_checkpoint, print_inspection
 from nextn.compile.cli.options import CompileOptions
 from nextn.compile.cli.trace_report import peak_memory, print_reports, trace_graphs
 from nextn.graphs.config import ModelConfig
@@ -60,10 +58,7 @@ def compile_command(
     # The golden runs are thousands of small operators: a second thread only adds waiting (40 times the
     # seconds on a busy machine).
     torch.set_num_threads(1)
-    toolchain = detect_toolchain(options.isa, options.lowering)
-    inputs = CompileInputs(
-        checkpoint, shape, options.lowering, toolchain, command, options.soc, options.custom_ops
-    )
+    inputs = CompileInputs(checkpoint, shape, options.target, detect_toolchain(options.target), command)
     try:
         with orderly():  # workers are ended, and what is finished is kept for the next run
             summary = build_artifact(
@@ -99,7 +94,7 @@ def _source(options: CompileOptions) -> tuple[Checkpoint | None, ModelConfig]:
 
 def _shape(options: CompileOptions, checkpoint: Checkpoint | None, config: ModelConfig) -> SessionShape:
     shape = options.session_shape(config)
-    if not options.stored_weights or checkpoint is None:
+    if not options.target.keeps_int8 or checkpoint is None:
         return shape
     return replace(shape, stored_layouts=_stored_layouts(checkpoint, shape))
 
@@ -186,9 +181,9 @@ def _print_rich(show: Callable[[Console], None]) -> None:
 
 
 def _plan(shape: SessionShape, options: CompileOptions) -> Plan:
-    plan = make_plan(shape, _compile_jobs(shape, options.jobs), options.lowering, options.soc)
-    if plan.capture is not None and plan.capture.left_out is not None:
-        warn(f"--phases will be refused: {plan.capture.left_out}")
+    plan = make_plan(shape, _compile_jobs(shape, options.jobs), options.target)
+    if plan.capture is not None and plan.capture.warning is not None:
+        warn(plan.capture.warning)
     return plan
 
 

@@ -1,4 +1,8 @@
-"""`--inspect`: what a checkpoint is, and what would be built from it; reads headers only."""
+"""What a checkpoint is.
+
+`--inspect` describes it and what would be built from it, and reads headers only; `--check-finite` reads all
+of it and names every tensor with NaN or Inf in it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,13 @@ from rich.console import Console
 from rich.table import Table
 
 from nextn.compile.build.plan import Plan, print_plan
-from nextn.compile.build.progress import readable_bytes
+from nextn.compile.build.progress import Meter, Progress, readable_bytes
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import state_table
+from nextn.runtime.contract.errors import CheckpointError
 from nextn.weights.checkpoint import Checkpoint
+from nextn.weights.content_checks import NotFinite, find_not_finite
 from nextn.weights.packed import NEXTN_PREFIX, packed_weights
 
 _KINDS: dict[int, Literal["SWA", "C4", "C128"]] = {0: "SWA", 4: "C4", 128: "C128"}
@@ -164,3 +170,42 @@ def _state_bytes(shape: SessionShape) -> int:
 def _bytes_per_token(shape: SessionShape) -> float:
     longer = replace(shape, max_seq_len=shape.max_seq_len + _TOKEN_STEP)
     return (_state_bytes(longer) - _state_bytes(shape)) / _TOKEN_STEP
+
+
+@dataclass(frozen=True)
+class FiniteReport:
+    """The tensors at fault among `tensors` that were read."""
+
+    folder: Path
+    tensors: int
+    not_finite: tuple[NotFinite, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        return {"tensors": self.tensors, "not_finite": [asdict(fault) for fault in self.not_finite]}
+
+    def print(self) -> None:
+        """A line for each tensor at fault, or one that says there is none."""
+        for fault in self.not_finite:
+            print(f"{fault.file}: {fault.tensor}: {fault.nan} NaN, {fault.inf} Inf")
+        if not self.not_finite:
+            print(f"{self.folder}: all values of {self.tensors} tensors are finite")
+
+    def require_finite(self) -> None:
+        """Raises CheckpointError, naming the first, if any tensor is at fault."""
+        if self.not_finite:
+            first = self.not_finite[0]
+            raise CheckpointError(
+                "weights that are not finite",
+                file=first.file,
+                key=first.tensor,
+                expected="numbers in every tensor",
+                found=f"NaN or Inf in {len(self.not_finite)} of {self.tensors}",
+            )
+
+
+def check_finite(checkpoint: Checkpoint, progress: Progress) -> FiniteReport:
+    """Reads and dequantises everything. Raises CheckpointError for a file that cannot be read."""
+    with progress.waiting("reading weights") as tell:
+        faults = tuple(find_not_finite(checkpoint, Meter(tell)))
+    return FiniteReport(checkpoint.folder, len(checkpoint.tensors), faults)

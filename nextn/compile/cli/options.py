@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
-from nextn.compile.targets.ascend.fused_ops.blocks import ENTRY_ROWS_MULTIPLES
-from nextn.compile.targets.ascend.fused_ops.choice import BLOCK_READERS, CUSTOM_OPS
-from nextn.compile.targets.lowering import (
-    DEFAULT_EMIT,
-    DEFAULT_OPSET,
-    LOWERINGS,
-    NEWEST_OPSET,
-    NPU,
-    NPU_FUSED,
-    Lowering,
-)
+from nextn.compile.targets.registry import TARGETS, default_targets, device_targets, flags
+from nextn.compile.targets.target import Target
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.blocks import MAX_STEPS
 from nextn.runtime.contract.errors import UsageError
+from nextn.runtime.contract.manifest import Device
 
 DEFAULT_MAX_SEQ_LEN = 4096
 LARGEST_BATCH = 1024
@@ -31,24 +24,19 @@ LARGEST_BATCH = 1024
 class CompileOptions:
     """What to compile: a checkpoint folder, or for planning and tracing just its config.
 
-    `max_seq_len` None means min(4096, the model's); `jobs` None means automatic; `soc` None means that no
-    chip's limits are kept.
+    `max_seq_len` None means min(4096, the model's); `jobs` None means automatic.
     """
 
     checkpoint: str | None
     draft_folder: Path | None
     config_only: Path | None
     output: Path | None
-    lowering: Lowering
+    target: Target
     dtype: str
-    stored_weights: bool
-    custom_ops: tuple[str, ...]
     batch_sizes: tuple[int, ...]
     max_seq_len: int | None
     prefill_chunk: int
     num_steps: int
-    isa: str
-    soc: str | None
     jobs: int | None
     dry_run: bool
     trace_only: bool
@@ -74,7 +62,7 @@ class CompileOptions:
             batch_sizes=self.batch_sizes,
             max_seq_len=length,
             prefill_chunk=self.prefill_chunk,
-            entry_rows_multiples=(1,) if BLOCK_READERS.isdisjoint(self.custom_ops) else ENTRY_ROWS_MULTIPLES,
+            entry_rows_multiples=self.target.entry_rows_multiples,
         )
 
 
@@ -83,10 +71,11 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
 
     Raises UsageError for a value out of range and for a flag whose feature is not in this build.
     """
-    lowering = _lowering(arguments)
+    target = _target(arguments)
     _check_source(arguments)
-    dtype = arguments.dtype or lowering.dtype
-    _check_weights_as(arguments, dtype, lowering)
+    for flag in flags():
+        if flag.check is not None:
+            flag.check(arguments, target)
     steps = _within("--speculative-num-steps", arguments.speculative_num_steps, 0, MAX_STEPS)
     if arguments.speculative_eagle_topk != 1:
         raise UsageError(
@@ -110,16 +99,12 @@ def normalise(arguments: argparse.Namespace) -> tuple[CompileOptions, list[str]]
         draft_folder=None if draft is None else Path(draft),
         config_only=None if arguments.config_only is None else Path(arguments.config_only),
         output=None if arguments.output is None else Path(arguments.output),
-        lowering=lowering,
-        dtype=dtype,
-        stored_weights=arguments.weights_as == "stored",
-        custom_ops=_custom_ops(arguments.npu_custom_ops, lowering),
+        target=target,
+        dtype=arguments.dtype or target.default_dtype(target.device),
         batch_sizes=_batch_sizes(arguments.batch_sizes),
         max_seq_len=_optional("--max-seq-len", arguments.max_seq_len, 2, 2**31 - 1),
         prefill_chunk=_within("--prefill-chunk", arguments.prefill_chunk, 1, 65536),
         num_steps=steps,
-        isa=arguments.isa,
-        soc=_soc(arguments, lowering),
         jobs=_optional("--jobs", arguments.jobs, 1, 1024),
         dry_run=arguments.dry_run,
         trace_only=arguments.trace_only,
@@ -170,82 +155,14 @@ def _field(flag: str) -> str:
     return flag.removeprefix("--").replace("-", "_")
 
 
-def _check_weights_as(arguments: argparse.Namespace, dtype: str, lowering: Lowering) -> None:
-    """A graph computes in the dtype that its plain matrices have; codes need a lowering that takes them."""
-    weights_as = arguments.weights_as
-    if weights_as == "stored":
-        if not lowering.chosen_ops:
-            raise UsageError(
-                "--weights-as stored keeps int8 codes, for which --device npu has graphs, with --emit air or "
-                "--npu-fused; elsewhere weights are dequantised when they are packed",
-                expected=dtype,
-                found=weights_as,
-            )
-        if arguments.config_only is not None:
-            raise UsageError("--weights-as stored asks a checkpoint what is stored; --config-only has none")
-    elif weights_as is not None and weights_as != dtype:
-        raise UsageError(
-            "graphs compute in the dtype of their matrices: --dtype and --weights-as must agree",
-            expected=dtype,
-            found=weights_as,
-        )
-
-
-def _custom_ops(text: str | None, lowering: Lowering) -> tuple[str, ...]:
-    if text is None:
-        return ()
-    if lowering.emit != "air":
-        raise UsageError(
-            "--npu-custom-ops names operators of GE IR, which --device npu --emit air writes",
-            found=f"--device {lowering.device} --emit {lowering.emit}",
-        )
-    names = () if text == "none" else tuple(sorted(set(text.split(","))))
-    for name in names:
-        if name not in CUSTOM_OPS:
-            expected = f"none, or names among {','.join(CUSTOM_OPS)}"
-            raise UsageError("unknown --npu-custom-ops", expected=expected, found=repr(name))
-    return names
-
-
-def _lowering(arguments: argparse.Namespace) -> Lowering:
+def _target(arguments: argparse.Namespace) -> Target:
     """What `--device` and `--emit` choose. Raises UsageError for what this build does not implement."""
-    emit = arguments.emit or DEFAULT_EMIT[arguments.device]
-    lowering = LOWERINGS.get((arguments.device, emit))
-    if lowering is None:
-        asked = f"--device {arguments.device} --emit {emit}"
-        built = " or ".join(f"--device {device} --emit {emit}" for device, emit in LOWERINGS)
-        raise UsageError(f"{asked} is not in this build", expected=built)
-    if lowering.emit != "aoti" and arguments.isa != "native":
-        raise UsageError(
-            "--isa chooses instructions of a CPU", expected="--emit aoti", found=f"--emit {lowering.emit}"
-        )
-    if arguments.npu_fused:
-        if lowering.device != "npu":
-            raise UsageError("--npu-fused chooses operators of an NPU", found=f"--device {lowering.device}")
-        lowering = NPU_FUSED if lowering is NPU else lowering
-    return _with_opset(lowering, arguments.opset)
-
-
-def _with_opset(lowering: Lowering, opset: int | None) -> Lowering:
-    if opset is None:
-        return lowering
-    if lowering.opset is None:
-        raise UsageError(
-            "--opset is an operator set of ONNX", expected="--emit onnx", found=f"--emit {lowering.emit}"
-        )
-    return replace(lowering, opset=_within("--opset", opset, DEFAULT_OPSET, NEWEST_OPSET))
-
-
-def _soc(arguments: argparse.Namespace, lowering: Lowering) -> str | None:
-    """Its limits are of what is captured when an artifact is loaded; other graphs have none."""
-    if arguments.soc is not None and (lowering.device, lowering.emit) != ("npu", "pt2"):
-        raise UsageError(
-            "--soc names the chip that captures graphs",
-            expected="--device npu --emit pt2",
-            found=arguments.soc,
-        )
-    soc: str | None = arguments.soc
-    return soc
+    device = arguments.device
+    emit = arguments.emit or default_targets()[device].name
+    if (device, TARGETS[emit]) not in device_targets():
+        built = " or ".join(f"--device {one} --emit {target.name}" for one, target in device_targets())
+        raise UsageError(f"--device {device} --emit {emit} is not in this build", expected=built)
+    return TARGETS[emit].from_arguments(cast(Device, device), arguments)
 
 
 def _batch_sizes(text: str) -> tuple[int, ...]:

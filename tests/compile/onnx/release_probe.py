@@ -10,11 +10,11 @@ from pathlib import Path
 import onnx
 import torch
 
-from nextn.compile.build.placeholders import unwritten_model
-from nextn.compile.build.trace import declared_weights, trace
+from nextn.compile.build.trace import declared_weights, trace, unwritten_model
 from nextn.compile.cli.trace_report import peak_memory
-from nextn.compile.targets.lowering import DEFAULT_OPSET, WEIGHTS_FILE
-from nextn.compile.targets.onnx.write_onnx import write_onnx
+from nextn.compile.targets.onnx.onnx_program import write_onnx
+from nextn.compile.targets.onnx.target import DEFAULT_OPSET
+from nextn.compile.targets.target import WEIGHTS_FILE
 from nextn.graphs.session_shape import SessionShape
 from nextn.weights.aligned_file import PlannedTensor, plan_file
 from nextn.weights.config_json import read_model_config

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from nextn.compile.build.functional import FunctionalGraph
-from nextn.compile.targets.onnx.onnx_program import OnnxForm, to_onnx
+from nextn.compile.targets.functional import FunctionalGraph
+from nextn.compile.targets.onnx.onnx_program import OnnxLayout, to_onnx
 from nextn.graphs.session_shape import SessionShape
 from nextn.runtime.contract.graph_spec import GraphSpec, TensorSpec
 from nextn.weights.config_json import parse_model_config
@@ -50,7 +50,7 @@ def functional_of(
 def model_of(functional: FunctionalGraph, opset: int = 18) -> onnx.ModelProto:
     config, _ = parse_model_config(CASES["tiny"].config, "config.json")
     spec = GraphSpec("accept", 1, 1, functional.tensors)
-    model = to_onnx(functional, spec, SessionShape(config), OnnxForm(opset, {}))
+    model = to_onnx(functional, spec, SessionShape(config), OnnxLayout(opset, {}))
     onnx.checker.check_model(model, full_check=True)
     return model
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from nextn.compile.build.functional import FunctionalGraph
-from nextn.compile.targets.onnx.aliases import writable_in_place
+from nextn.compile.targets.functional import FunctionalGraph
+from nextn.compile.targets.onnx.descriptions import writable_in_place
 from nextn.graphs.eager_session import EagerRequest, GraphKey
 from nextn.runtime.contract.graph_spec import TensorSpec
 from nextn.runtime.contract.onnx_names import IN_PLACE, past, present

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-import nextn.compile.targets.onnx.requirements
+import nextn.compile.targets.onnx.target
 from nextn.compile.cli import main
 from nextn.runtime.cli import main as nextn_run
 from nextn.runtime.contract.errors import ExitCode
@@ -88,7 +88,7 @@ def test_without_onnx(
     def absent(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(nextn.compile.targets.onnx.requirements.metadata, "version", absent)
+    monkeypatch.setattr(nextn.compile.targets.onnx.target.metadata, "version", absent)
     command = [str(checkpoint), "-o", str(tmp_path / "artifact"), "--emit", "onnx", *PLAIN]
     assert main(command) == ExitCode.RUNTIME
     error = capsys.readouterr().err

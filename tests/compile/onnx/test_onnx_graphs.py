@@ -10,8 +10,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from nextn.compile.targets.lowering import NEWEST_OPSET, ONNX
-from nextn.compile.targets.onnx.write_onnx import check
+from nextn.compile.targets.onnx.onnx_program import check
+from nextn.compile.targets.onnx.target import NEWEST_OPSET, OnnxTarget
 from nextn.graphs.eager_session import EagerRequest, EagerSession, GraphKey
 from nextn.graphs.session_shape import SessionShape
 from nextn.graphs.state import input_table, state_table
@@ -175,7 +175,7 @@ def test_shape_inference_is_compared_with_what_is_declared(exported: Exported, t
     model = exported.model(("round", 2))
     model.graph.value_info[5].type.tensor_type.shape.dim[0].dim_value += 1
     with open(tmp_path / "weights.safetensors", "wb") as weights:
-        weights.truncate((exported.artifact / ONNX.weights_file).stat().st_size)
+        weights.truncate((exported.artifact / OnnxTarget.weights_file).stat().st_size)
     file = tmp_path / "round.onnx"
     file.write_bytes(model.SerializeToString())
     with pytest.raises(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextn.compile.targets.onnx.operator_table import CONVERTERS
+from nextn.compile.targets.onnx.emitter import CONVERTERS
 from nextn.runtime.contract.errors import ExecutionError
 from tests.compile.onnx.run import computed, functional_of, model_of, operators
 
@@ -182,7 +182,7 @@ def test_every_entry_has_a_sample() -> None:
 def test_an_operator_that_the_table_lacks() -> None:
     functional = functional_of(lambda x: aten.erf.default(x), FLOATS)
     with pytest.raises(
-        ExecutionError, match=r"graph accept\.b1 has an operator without an ONNX form"
+        ExecutionError, match=r"graph accept\.b1 has an operator without a converter to ONNX"
     ) as caught:
         model_of(functional)
     assert caught.value.key == "aten.erf.default"

@@ -6,11 +6,10 @@ import onnx
 import pytest
 import torch
 
-from nextn.compile.build.functional import FunctionalGraph, functionalize
-from nextn.compile.build.placeholders import unwritten_model
-from nextn.compile.build.trace import TracedGraph, trace
-from nextn.compile.targets.lowering import DEFAULT_OPSET, NEWEST_OPSET
-from nextn.compile.targets.onnx.onnx_program import OnnxForm, to_onnx
+from nextn.compile.build.trace import TracedGraph, trace, unwritten_model
+from nextn.compile.targets.functional import FunctionalGraph, functionalize
+from nextn.compile.targets.onnx.onnx_program import OnnxLayout, to_onnx
+from nextn.compile.targets.onnx.target import DEFAULT_OPSET, NEWEST_OPSET
 from nextn.graphs.eager_session import EagerRequest, EagerSession
 from nextn.graphs.state import State
 from tests.compile.onnx.run import open_model
@@ -44,7 +43,7 @@ def session(exported: Exported) -> EagerSession:
 def test_accept(
     exported: Exported, traced: TracedGraph, functional: FunctionalGraph, session: EagerSession, opset: int
 ) -> None:
-    model = to_onnx(functional, traced.spec, exported.shape, OnnxForm(opset, {}))
+    model = to_onnx(functional, traced.spec, exported.shape, OnnxLayout(opset, {}))
     onnx.checker.check_model(model, full_check=True)
     assert [(one.domain, one.version) for one in model.opset_import] == [("", opset)]
     assert model.ir_version == onnx.helper.find_min_ir_version_for(list(model.opset_import))

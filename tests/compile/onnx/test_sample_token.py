@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from nextn.compile.targets.lowering import DEFAULT_OPSET, NEWEST_OPSET
+from nextn.compile.targets.onnx.target import DEFAULT_OPSET, NEWEST_OPSET
 from nextn.graphs.ops.operator import OPERATORS
 from nextn.graphs.ops.sample_token import noise_integers, sample_token
 from nextn.runtime.contract.blocks import TEMPERATURE_ONE

@@ -1,23 +1,60 @@
-"""An artifact of `.air` graphs becomes one of the `.om` files that were built from it elsewhere.
+"""`--import-om`: an artifact of `.air` graphs becomes one of `.om` files that were built from it elsewhere.
 
 The `.air` files and the script stay, so that files for another chip can be built and imported later.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import re
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from nextn.compile.build.hashes import file_sha256
-from nextn.compile.build.partial import fsync
-from nextn.compile.targets.air.build_om import SOC_FILE
-from nextn.compile.targets.air.import_parts import part_of, remove_leftover_parts
+from nextn.compile.build.artifact_files import file_sha256, fsync
+from nextn.compile.build.progress import readable_bytes, warn
 from nextn.compile.targets.air.om_interface import check_interfaces
+from nextn.compile.targets.air.target import SOC_FILE
 from nextn.runtime.contract.errors import ArtifactError, UsageError
 from nextn.runtime.contract.manifest import MANIFEST_FILE, GraphRecord, Manifest, parse_manifest, to_json
+
+_USED = ("import_om", "output", "json", "debug")
+
+_PART = ".part"
+"""Of the hidden files that an import writes first and then renames; a killed one leaves them."""
+
+
+def import_command(arguments: argparse.Namespace, idle: argparse.Namespace) -> None:
+    """Imports, and prints what was done.
+
+    Args:
+        idle: an empty command line.
+
+    Raises the errors of `import_om`, UsageError for other flags.
+    """
+    _check_alone(arguments, idle)
+    summary = import_om(Path(arguments.import_om), Path(arguments.output))
+    if summary.unchecked is not None:
+        warn(f"inputs and outputs of the .om files were not checked: {summary.unchecked}")
+    if arguments.json:
+        print(json.dumps(asdict(summary)))
+    elif summary.up_to_date:
+        print(f"{summary.artifact} is up to date")
+    else:
+        chip = f" for {summary.soc}" if summary.soc is not None else ""
+        size = readable_bytes(summary.bytes)
+        print(f"{summary.artifact}: {summary.graphs} graphs{chip} imported, {size}")
+
+
+def _check_alone(arguments: argparse.Namespace, idle: argparse.Namespace) -> None:
+    if not arguments.import_om or not arguments.output:
+        raise UsageError("--import-om takes two folders", expected="--import-om DIR -o ARTIFACT")
+    for name, value in vars(arguments).items():
+        if name not in _USED and value != getattr(idle, name):
+            flag = "CHECKPOINT" if name == "checkpoint" else "--" + name.replace("_", "-")
+            raise UsageError(f"--import-om completes an artifact as it is: {flag} would do nothing")
 
 
 @dataclass(frozen=True)
@@ -141,3 +178,21 @@ def _install(artifact: Path, files: list[tuple[Path, str]], manifest_text: str) 
         fsync(folder)
     os.replace(part_of(manifest), manifest)
     fsync(artifact)
+
+
+def part_of(final: Path) -> Path:
+    """Where `final` is written before it has its name."""
+    return final.with_name(f".{final.name}{_PART}")
+
+
+def leftover_parts(artifact: Path) -> list[Path]:
+    """What killed imports left in `artifact`: parts of its manifest and, in its folders, of graphs."""
+    folders = [path for path in artifact.iterdir() if path.is_dir() and not path.is_symlink()]
+    parts = [part for folder in folders for part in folder.glob(f".*.om{_PART}")]
+    return [part for part in (part_of(artifact / MANIFEST_FILE), *parts) if part.is_file()]
+
+
+def remove_leftover_parts(artifact: Path) -> None:
+    """Raises OSError if the folder cannot be changed."""
+    for part in leftover_parts(artifact):
+        part.unlink()

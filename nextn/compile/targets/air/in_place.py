@@ -4,16 +4,18 @@ TorchAir's own way keeps a write in place only where nothing else reads the buff
 whole buffer before and after. Every cache of ours is read before it is written, in every graph. Here a write
 goes to the buffer itself, and control edges let it wait for all who read what was there before; who reads
 afterwards takes the write's output, which is the same memory.
+
+GE IR writes an edge as `operator:output`, output -1 for a control edge, nothing for an unfed input.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from nextn.compile.targets.air.edges import is_control, operator_of
-from nextn.compile.targets.air.input_names import input_name
+from nextn.compile.targets.air.om_interface import input_name
 from nextn.runtime.contract.errors import ExecutionError
 
 WRITE = "ScatterNdUpdate"
@@ -30,7 +32,7 @@ def order_in_place_writes(graph: Any, names: Mapping[int, str], written: Iterabl
         names: tensor name of every graph input by index.
         written: the tensors that the graph writes.
 
-    Raises ExecutionError if a reader of an old value needs the new one, or a write has no state to go to.
+    Raises ExecutionError if a reader of an old value needs the new one, or a write targets no state buffer.
     """
     _name_inputs(graph, names)
     operators = {operator.name: operator for operator in graph.op}
@@ -42,7 +44,7 @@ def order_in_place_writes(graph: Any, names: Mapping[int, str], written: Iterabl
         if operator.type != WRITE:
             continue
         if _origin(operator, operators) not in state:
-            raise ExecutionError("a write of a graph goes to no state", key=operator.name)
+            raise ExecutionError("in-place write targets no state buffer", key=operator.name)
         before = operator.input[_data_inputs(operator)[0]]
         for reader in _readers_of_memory(before, readers, operators):
             edge = f"{reader}:-1"
@@ -99,21 +101,22 @@ def _readers_of_memory(
 
 def _check_acyclic(graph: Any) -> None:
     # An empty source is an optional input that is not fed.
-    waits = {
-        operator.name: {operator_of(source) for source in operator.input if source} for operator in graph.op
+    sources = {
+        operator.name: [operator_of(source) for source in operator.input if source] for operator in graph.op
     }
-    followers: dict[str, list[str]] = defaultdict(list)
-    for name, sources in waits.items():
-        for source in sources:
-            followers[source].append(name)
-    ready = deque(name for name, sources in waits.items() if not sources)
-    done = 0
-    while ready:
-        done += 1
-        for follower in followers[name := ready.popleft()]:
-            waits[follower].discard(name)
-            if not waits[follower]:
-                ready.append(follower)
-    if done != len(waits):
-        stuck = min(name for name, sources in waits.items() if sources)
-        raise ExecutionError("a graph reads an old value of its state after writing it", key=stuck)
+    try:
+        TopologicalSorter(sources).prepare()
+    except CycleError as error:
+        raise ExecutionError(
+            "a graph reads an old value of its state after writing it", key=min(error.args[1])
+        ) from error
+
+
+def operator_of(source: str) -> str:
+    """The name of the operator that an input comes from."""
+    return source.rpartition(":")[0]
+
+
+def is_control(source: str) -> bool:
+    """Whether an input only orders, and carries no value."""
+    return source.endswith(":-1")

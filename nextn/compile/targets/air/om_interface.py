@@ -1,4 +1,7 @@
-"""Compares what .om files take and give with the graphs they are to be, where CANN's runtime is at hand."""
+"""What a graph in GE IR takes and returns, and whether an .om file takes and returns the same.
+
+A graph engine keeps nothing that leads to no output: the rows of one small block are returned.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,40 @@ import ctypes
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from nextn.compile.targets.air.input_names import input_name, is_another_input
-from nextn.compile.targets.air.returned_rows import returned_bytes
+from nextn.runtime.contract.blocks import Control, Result
 from nextn.runtime.contract.errors import ArtifactError
-from nextn.runtime.contract.manifest import GraphRecord
+from nextn.runtime.contract.manifest import GraphRecord, ReturnedBlock
+
+_BLOCKS: dict[ReturnedBlock, type[Control] | type[Result]] = {"result": Result, "control": Control}
+
+_WORD = 8
 
 _LIBRARY = "libascendcl.so"
 _REPEAT_INITIALIZE = 100002
+
+
+def input_name(tensor: str) -> str:
+    """Of a tensor by its name in the manifest; GE's names have no dots."""
+    return tensor.replace(".", "_")
+
+
+def is_another_input(found: str, expected: str, known: Collection[str]) -> bool:
+    """Whether an input that should be `expected` is certainly another one.
+
+    It is if it has the very name of another tensor, one of `known`. Compilers add to names, so that a name of
+    no tensor says nothing, nor does one that contains the expected name.
+    """
+    return found in known and expected not in found
+
+
+def returned_block(written: Collection[str]) -> ReturnedBlock:
+    """The block whose rows a graph returns that writes these buffers: the results, if it leaves any."""
+    return next(name for name in _BLOCKS if name in written)
+
+
+def returned_bytes(batch: int, block: ReturnedBlock) -> int:
+    """Size of the rows of `batch` slots."""
+    return batch * _BLOCKS[block].WIDTH * _WORD
 
 
 def check_interfaces(files: Sequence[tuple[Path, GraphRecord]]) -> str | None:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from nextn.compile.targets.air.edges import is_control, operator_of
+from nextn.compile.targets.air.in_place import is_control, operator_of
 
 _TRANSPOSED_INPUTS = {
     "MatMul": {0: "transpose_x1", 1: "transpose_x2"},
@@ -40,7 +40,7 @@ _OUTPUT_TYPES = {
     ("DynamicQuant", "0"): _INT8,
     ("DynamicQuant", "1"): _FLOAT,
 }
-"""What some outputs are by definition, or as our forms use the operator."""
+"""What some outputs are by definition, or as our fused ops use the operator."""
 
 _ENGINE_OF_PROTO = {1: 0, 2: 1, 3: 2, 4: 4, 7: 3, 8: 9, 11: 12, 12: 11, 27: 27}
 """`ge::DataType` of a `ge.proto.DataType`: a `Cast` names its target by the former."""

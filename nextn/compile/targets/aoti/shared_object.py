@@ -1,4 +1,4 @@
-"""Lowering to the CPU: one exported program to one AOTInductor shared object."""
+"""One exported program to one AOTInductor shared object."""
 
 from __future__ import annotations
 
@@ -16,26 +16,18 @@ import torch._inductor
 from torch._inductor import compile_fx
 from torch.export import ExportedProgram
 
-from nextn.compile.targets.aoti.instruction_set import InstructionSet
-from nextn.compile.targets.aoti.kernels import CPU_KERNELS
+from nextn.compile.targets.aoti.kernels import c_shims
 from nextn.compile.targets.aoti.search_paths import safe_search_paths
 from nextn.runtime.contract.errors import ExecutionError
 
-WORKER_ENVIRONMENT = {
-    # Inductor would start a pool of compiler processes next to each of our own workers.
-    "TORCHINDUCTOR_COMPILE_THREADS": "1",
-    # The instruction set was chosen from /proc/cpuinfo; compiling probes for it again costs 5 s a graph.
-    "TORCHINDUCTOR_VEC_ISA_OK": "1",
-    "OMP_NUM_THREADS": "1",
-    # Index expressions repeat; a cache for all of them saves 5 % of lowering a `round`.
-    "SYMPY_CACHE_SIZE": "1000000",
-}
 
-
-def lower_to_shared_object(program: ExportedProgram, target: InstructionSet, output: Path) -> None:
+def write_shared_object(
+    program: ExportedProgram, output: Path, *, march: str, vector_bits: int | None
+) -> None:
     """Compiles `program` for one thread, with weights and state left outside, and writes `output`.
 
-    Call it in a process started with `WORKER_ENVIRONMENT`. Raises ExecutionError if no library results.
+    Call it in a process with the environment of `AotiTarget.worker_environment`; `march` and `vector_bits`
+    are those of an `InstructionSet`. Raises ExecutionError if no library results.
     """
     torch.set_num_threads(1)
     output = output.absolute()
@@ -48,7 +40,7 @@ def lower_to_shared_object(program: ExportedProgram, target: InstructionSet, out
         _expressions_simplified_once(),
     ):
         files = torch._inductor.aot_compile(
-            program.module(check_guards=False), (), options=_inductor_options(target)
+            program.module(check_guards=False), (), options=_inductor_options(march, vector_bits)
         )
     assert isinstance(files, list), "packaging returns the files it made"
     libraries = [str(file) for file in files if str(file).endswith(".so")]
@@ -87,7 +79,7 @@ def _expressions_simplified_once() -> Iterator[None]:
         sympy.simplify = simplify
 
 
-def _inductor_options(target: InstructionSet) -> dict[str, object]:
+def _inductor_options(march: str, vector_bits: int | None) -> dict[str, object]:
     options: dict[str, object] = {
         "aot_inductor.package": True,
         "aot_inductor.package_constants_in_so": False,
@@ -95,12 +87,12 @@ def _inductor_options(target: InstructionSet) -> dict[str, object]:
         "aot_inductor.enable_line_tables": False,
         # Precompiling costs more than it saves within one graph (measured 35 s with, 19 s without).
         "aot_inductor.precompile_headers": False,
-        "aot_inductor.custom_ops_to_c_shims": CPU_KERNELS,
+        "aot_inductor.custom_ops_to_c_shims": c_shims(),
         # Inductor takes small or uniform buffers for constants; ours are state and inputs that change.
         "always_keep_tensor_constants": True,
         "joint_graph_constant_folding": False,
-        "cpp.march": target.march,
+        "cpp.march": march,
     }
-    if target.vector_bits is not None:
-        options["cpp.simdlen"] = target.vector_bits
+    if vector_bits is not None:
+        options["cpp.simdlen"] = vector_bits
     return options

@@ -7,13 +7,11 @@ import subprocess
 from collections.abc import Sequence
 from importlib import metadata
 
+from nextn.compile.targets.target import CHECK_COMPILER
 from nextn.runtime.contract.errors import ExecutionError, ExitCode
 
 TORCH_NPU = "2.13.0"
 """The version whose converters, and their internals, `ge_program` was written for."""
-
-IMPORT_TORCH_NPU = "--import-torch-npu"
-"""In place of a job: asks a compile worker whether it could convert graphs."""
 
 
 def torch_npu_version() -> str:
@@ -40,12 +38,12 @@ def import_torch_npu() -> None:
         ) from error
 
 
-def check_workers(worker_command: Sequence[str]) -> None:
+def check_workers(worker_command: Sequence[str], target: str) -> None:
     """Raises ExecutionError with the reason if a compile worker cannot import torch_npu, which takes seconds.
 
     In a process of its own: this one has no use for torch_npu, which may also end the process that loads it.
     """
-    command = [*worker_command, IMPORT_TORCH_NPU, str(os.getpid())]
+    command = [*worker_command, f"{CHECK_COMPILER}{target}", str(os.getpid())]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if done.returncode == ExitCode.OK:
         return

@@ -11,9 +11,14 @@ import onnx
 import torch
 from torch import fx
 
-from nextn.compile.targets.onnx.emitter import Emitter, arguments_of, tensor_of
-from nextn.compile.targets.onnx.graph_builder import ELEMENT_TYPES
-from nextn.compile.targets.onnx.operator_table import aten, converts
+from nextn.compile.targets.onnx.emitter import (
+    ELEMENT_TYPES,
+    Emitter,
+    arguments_of,
+    aten,
+    converts,
+    tensor_of,
+)
 
 _WRITTEN_OUT = 64
 """A constant tensor of at most this many values is stored; a larger one is filled in at run time."""

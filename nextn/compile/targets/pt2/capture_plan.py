@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rich.table import Table
+
 from nextn.compile.targets.ascend.limits import CaptureLimits
 from nextn.graphs.phases import SEPARATE_PHASES, graph_keys
 from nextn.graphs.session_shape import SessionShape
@@ -34,6 +36,32 @@ class CapturePlan:
     limits: CaptureLimits | None
     left_out: str | None
     """Why there are no separate phases, where there could be."""
+
+    @property
+    def warning(self) -> str | None:
+        """What the limits rule out."""
+        return self.left_out and f"--phases will be refused: {self.left_out}"
+
+    def table(self) -> Table:
+        """For the printed plan."""
+        limits = self.limits
+        heading = "limit, which --soc would tell" if limits is None else f"limit of Ascend {limits.chip}"
+        table = Table("one session captures", "", heading, title="graph capture")
+        graphs, streams, sizes = (
+            (limits.graphs, limits.streams, limits.capture_sizes) if limits else (None,) * 3
+        )
+        rows = {
+            "graphs of whole rounds": (self.round_graphs, graphs),
+            "graphs of separate phases": (self.phases_graphs, graphs),
+            "graphs of plain decoding": (self.plain_graphs, graphs),
+            "streams, at most": (self.streams, streams),
+            "sizes of whole rounds, or of plain decoding": (self.capture_sizes, sizes),
+            "sizes of separate phases": (self.phases_capture_sizes, sizes),
+        }
+        for label, (count, limit) in rows.items():
+            table.add_row(label, str(count or "-"), str(limit or "-"))
+        table.caption = self.left_out and f"not built: {self.left_out}"
+        return table
 
 
 def plan_captures(

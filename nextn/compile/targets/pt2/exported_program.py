@@ -27,8 +27,8 @@ from torch.export.graph_signature import (
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from nextn.compile.build.functional import NO_FORMS, Forms
 from nextn.compile.build.trace import TracedGraph
+from nextn.compile.targets.fused_op import NO_FUNCTIONS, Functions
 from nextn.graphs.ops.operator import OPERATORS
 
 _WRITE = torch.ops.aten.index_put_.default
@@ -37,19 +37,19 @@ _ASSERTION = torch.ops.aten._assert_tensor_metadata.default
 """Holds for static shapes by construction, and names a device that a program may be moved from."""
 
 
-def write_exported_program(traced: TracedGraph, output: Path, forms: Forms = NO_FORMS) -> None:
+def write_exported_program(traced: TracedGraph, output: Path, fused: Functions = NO_FUNCTIONS) -> None:
     """Writes `output`: a program whose arguments are the graph's tensors, in the order of its spec.
 
     It changes state in place, and returns the tensors it changed: a program must return something.
 
     Args:
-        forms: takes the place of the plain form of operators of ours; called with fake tensors.
+        fused: what operators of ours become that are not decomposed to plain aten; called with fake tensors.
     """
-    torch.export.save(_program(_with_arguments(traced, {**OPERATORS, **forms})), output)
+    torch.export.save(_program(_with_arguments(traced, {**OPERATORS, **fused})), output)
 
 
-def _with_arguments(traced: TracedGraph, forms: Forms) -> fx.Graph:
-    """The traced graph with its tensors as arguments, and operators of ours by their forms."""
+def _with_arguments(traced: TracedGraph, functions: Functions) -> fx.Graph:
+    """The traced graph with its tensors as arguments, and in place of our operators what they become."""
     graph = fx.Graph()
     copies: dict[fx.Node, Any] = {}
     lifted = {
@@ -65,8 +65,8 @@ def _with_arguments(traced: TracedGraph, forms: Forms) -> fx.Graph:
         if node.op in ("placeholder", "output") or node.target is _ASSERTION:
             continue
         first: Any = node.args[0] if node.args else None
-        if node.target in forms:
-            copies[node] = _inlined(graph, node, copies, forms)
+        if node.target in functions:
+            copies[node] = _inlined(graph, node, copies, functions)
         elif node.target is operator.getitem and isinstance(copies[first], tuple):
             copies[node] = copies[first][node.args[1]]
         else:
@@ -85,18 +85,18 @@ def _like(source: fx.Node, copy: fx.Node) -> fx.Node:
     return copy
 
 
-def _inlined(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, Any], forms: Forms) -> Any:
+def _inlined(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, Any], functions: Functions) -> Any:
     """What an operator of ours decomposes into, in place of its call; a tuple of nodes if it has results."""
     sources = [argument for argument in node.args if isinstance(argument, fx.Node)]
     values = [source.meta["val"] for source in sources]
-    form = forms[node.target]  # type: ignore[index]
+    function = functions[node.target]  # type: ignore[index]
 
     def call(*tensors: torch.Tensor) -> Any:
         given = dict(zip(sources, tensors, strict=True))
-        return form(*(given.get(one, one) for one in node.args), **node.kwargs)  # type: ignore[arg-type]
+        return function(*(given.get(one, one) for one in node.args), **node.kwargs)  # type: ignore[arg-type]
 
-    with values[0].fake_mode:  # the mode of the whole program, also for what the form makes from nothing
-        plain = make_fx(call, decomposition_table=forms, pre_dispatch=True)(*values)
+    with values[0].fake_mode:  # the mode of the whole program, also for what the function makes from nothing
+        plain = make_fx(call, decomposition_table=functions, pre_dispatch=True)(*values)
     inner: dict[fx.Node, Any] = dict(
         zip(plain.graph.find_nodes(op="placeholder"), (copies[one] for one in sources), strict=True)
     )

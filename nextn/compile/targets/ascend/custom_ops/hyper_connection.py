@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nextn.compile.targets.ascend.custom_ops.declared import Declared
+from nextn.compile.targets.ascend.custom_ops import Declared
 
 
 def _hc_pre_shapes(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nextn.compile.targets.ascend.fused_ops.fused_op import Form, first_fault
+from nextn.compile.targets.fused_op import FusedOp, first_fault
 from nextn.graphs.ops.rows import cast, fp32
 
 _SHAPES = ((512, 4, 2), (128, 4, 2), (512, 128, 1))
@@ -23,7 +23,7 @@ _INTERLEAVED = 2
 _CONSECUTIVE = 1
 
 
-def _why_not(
+def _fault(
     x: Tensor,
     weight: Tensor,
     bias: Tensor,
@@ -114,4 +114,4 @@ def _of_pairs(values: Tensor, dtype: torch.dtype) -> Tensor:
     return cast(torch.stack([values, values], dim=-1).flatten(-2), dtype)
 
 
-FORMS = (Form("npu_compressor", "compress", _why_not, _compress, ("Compressor",)),)
+FUSED_OPS = (FusedOp("npu_compressor", "compress", _fault, _compress, ("Compressor",)),)

@@ -1,8 +1,8 @@
 """Hyper-connections: `npu_mhc_*` of torch_npu, and `npu_hc_*` of the operator package for DeepSeek-V4.
 
 The graph engine knows neither unless their packages are installed where `atc` runs: each is chosen only if
-named. Both take and give streams in bfloat16, as the plain form with its float32 inside; `hyper_post`
-has its sub-layer output rounded to bfloat16 first, which the plain form leaves in float32.
+named. Both take and give streams in bfloat16, as the plain operators with its float32 inside; `hyper_post`
+has its sub-layer output rounded to bfloat16 first, which the plain operators leave in float32.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from nextn.compile.targets.ascend.fused_ops.fused_op import Form, first_fault
+from nextn.compile.targets.fused_op import FusedOp, first_fault
 from nextn.graphs.ops.hyper_connection import sinkhorn
 from nextn.graphs.ops.rows import cast
 
@@ -68,7 +68,7 @@ def _hc_post(y: Tensor, x: Tensor, post: Tensor, comb: Tensor) -> Tensor:
     return streams
 
 
-def _why_not_sinkhorn(score: Tensor, iterations: int, eps: float) -> str | None:
+def _sinkhorn_fault(score: Tensor, iterations: int, eps: float) -> str | None:
     return first_fault(
         (score.shape[-1] in (4, 6, 8), "4, 6 or 8 streams"), (1 <= iterations <= 100, "1 to 100 iterations")
     )
@@ -79,10 +79,10 @@ def _sinkhorn(score: Tensor, iterations: int, eps: float) -> Tensor:
     return comb
 
 
-FORMS = (
-    Form("npu_hc_pre", "hyper_pre", lambda x, *_: _hc_fault(x), _hc_pre, ("HcPre",)),
-    Form("npu_mhc_pre", "hyper_pre", lambda x, *_: _mhc_fault(x), _mhc_pre, ("MhcPre",)),
-    Form("npu_hc_post", "hyper_post", lambda y, x, *_: _hc_fault(x), _hc_post, ("HcPost",)),
-    Form("npu_mhc_post", "hyper_post", lambda y, x, *_: _mhc_fault(x), _mhc_post, ("MhcPost",)),
-    Form("npu_mhc_sinkhorn", "sinkhorn", _why_not_sinkhorn, _sinkhorn, ("MhcSinkhorn",)),
+FUSED_OPS = (
+    FusedOp("npu_hc_pre", "hyper_pre", lambda x, *_: _hc_fault(x), _hc_pre, ("HcPre",)),
+    FusedOp("npu_mhc_pre", "hyper_pre", lambda x, *_: _mhc_fault(x), _mhc_pre, ("MhcPre",)),
+    FusedOp("npu_hc_post", "hyper_post", lambda y, x, *_: _hc_fault(x), _hc_post, ("HcPost",)),
+    FusedOp("npu_mhc_post", "hyper_post", lambda y, x, *_: _mhc_fault(x), _mhc_post, ("MhcPost",)),
+    FusedOp("npu_mhc_sinkhorn", "sinkhorn", _sinkhorn_fault, _sinkhorn, ("MhcSinkhorn",)),
 )

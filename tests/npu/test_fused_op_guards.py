@@ -1,4 +1,4 @@
-"""Which form every operator takes in each model, and why not another."""
+"""Which fused op every operator is given in each model, and why not another."""
 
 from __future__ import annotations
 
@@ -13,19 +13,13 @@ import pytest
 import torch
 
 import nextn.weights
-from nextn.compile.build.functional import functionalize
 from nextn.compile.build.trace import TracedGraph, trace
 from nextn.compile.cli.trace_report import fake_model
 from nextn.compile.targets.ascend.custom_ops import declare_custom_ops
-from nextn.compile.targets.ascend.fused_ops.choice import (
-    BLOCK_READERS,
-    CUSTOM_OPS,
-    FORMS,
-    ChosenForms,
-    recorded,
-    uncalled,
-)
+from nextn.compile.targets.ascend.fused_ops import CUSTOM_OPS, FUSED_OPS, offered, reads_blocks, uncalled
 from nextn.compile.targets.ascend.requirements import import_torch_npu
+from nextn.compile.targets.functional import functionalize
+from nextn.compile.targets.fused_op import FusedOpChoice
 from nextn.graphs.config import ModelConfig
 from nextn.graphs.ops.operator import OPERATORS, short_name
 from nextn.graphs.session_shape import SessionShape
@@ -72,7 +66,7 @@ CONFIGS = {
 
 
 def two_layers(config: ModelConfig) -> ModelConfig:
-    """Forms depend on widths, not on how many layers have them: one routes by token, one by score."""
+    """Fused ops depend on widths, not on how many layers have them: one routes by token, one by score."""
     return replace(config, compress_ratios=(0, 4), num_hash_layers=1)
 
 
@@ -87,12 +81,12 @@ def traced(name: str, dtype: str, blocks: bool) -> TracedGraph:
         return trace("decode", 1, *fake_model(shape), shape)
 
 
-def choose(name: str, dtype: str, custom: tuple[str, ...]) -> ChosenForms:
+def choose(name: str, dtype: str, custom: tuple[str, ...]) -> FusedOpChoice:
     import_torch_npu()
     declare_custom_ops()
-    chosen = ChosenForms(custom)
-    functionalize(traced(name, dtype, not BLOCK_READERS.isdisjoint(custom)), chosen.forms())
-    return chosen
+    choice = FusedOpChoice(offered(custom))
+    functionalize(traced(name, dtype, reads_blocks(custom)), choice.functions())
+    return choice
 
 
 def model(name: str, dtype: str, custom: tuple[str, ...], expected: dict[str, str], **marks: Any) -> Any:
@@ -117,27 +111,29 @@ full = {"marks": pytest.mark.full}
         model("pro", "bfloat16", ("MhcPre", "MhcPost"), MHC_WITHOUT_SINKHORN, **full),
     ],
 )
-def test_forms_of_models(name: str, dtype: str, custom: tuple[str, ...], expected: dict[str, str]) -> None:
-    assert recorded(choose(name, dtype, custom).taken) == EVERYWHERE | expected
+def test_fused_ops_of_models(
+    name: str, dtype: str, custom: tuple[str, ...], expected: dict[str, str]
+) -> None:
+    assert choose(name, dtype, custom).recorded() == EVERYWHERE | expected
 
 
-def test_what_kept_a_form_away_is_told() -> None:
-    chosen = choose("unnormed", "float32", CUSTOM_OPS)
-    assert chosen.faults["hyper_pre"] == {
+def test_what_kept_a_fused_op_away_is_told() -> None:
+    choice = choose("unnormed", "float32", CUSTOM_OPS)
+    assert choice.faults["hyper_pre"] == {
         "npu_hc_pre takes bfloat16 streams",
         "npu_mhc_pre takes bfloat16 streams",
     }
-    assert recorded(chosen.taken)["score_route"] == "plain"
-    assert chosen.faults["score_route"] == {"npu_moe_gating_top_k takes weights of sum 1 (norm_topk_prob)"}
+    assert choice.recorded()["score_route"] == "plain"
+    assert choice.faults["score_route"] == {"npu_moe_gating_top_k takes weights of sum 1 (norm_topk_prob)"}
 
 
-def test_forms_are_offered_for_operators_that_exist() -> None:
+def test_fused_ops_are_offered_for_operators_that_exist() -> None:
     known = {short_name(operator) for operator in OPERATORS} - {"sample_token", "topk_entries"}
-    assert {short_name(operator) for operator in ChosenForms(CUSTOM_OPS).forms()} == known
+    assert {short_name(operator) for operator in FusedOpChoice(FUSED_OPS).functions()} == known
 
 
 def attention_call(**changes: Any) -> tuple[Any, ...]:
-    """A call that the form takes, of a C128 layer, but for `changes`."""
+    """A call that the fused op takes, of a C128 layer, but for `changes`."""
     given = {"dtype": torch.bfloat16, "heads": 64, "width": 512, "window": 128, "ratio": 128, "capacity": 16}
     given |= {"chosen": None} | changes
     query = torch.empty(1, 2, given["heads"], given["width"])
@@ -211,11 +207,11 @@ CALLS: dict[str, Callable[..., tuple[Any, ...]]] = {
         ("indexer_topk", {"capacity": 1000}, "16 divides"),
     ],
 )
-def test_calls_that_a_form_of_attention_takes(
+def test_calls_that_a_fused_op_of_attention_takes(
     operator: str, changes: dict[str, Any], fault: str | None
 ) -> None:
-    (form,) = (form for form in FORMS if form.operator == operator)
-    found = form.why_not(*CALLS[operator](**changes))
+    (fused,) = (fused for fused in FUSED_OPS if fused.operator == operator)
+    found = fused.fault(*CALLS[operator](**changes))
     assert (found is None) == (fault is None) and (fault or "") in (found or "")
 
 

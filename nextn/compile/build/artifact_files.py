@@ -1,23 +1,58 @@
-"""The hidden folder an artifact grows in, and what a killed compile leaves there for the next one."""
+"""Files of an artifact: their hashes, and the hidden folder they are made in.
+
+What a killed compile leaves in that folder, the next one adopts.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from nextn.compile.build.hashes import file_sha256
 from nextn.runtime.contract.errors import ExecutionError
 
 _LOCK = ".lock"
 _FINISHED = ".finished"
 _SCRATCH = ".scratch"
+
+
+@dataclass(frozen=True)
+class WeightsHashes:
+    """Size and hashes of a safetensors file; `header_bytes` counts its length field too."""
+
+    bytes: int
+    header_bytes: int
+    header_sha256: str
+    body_sha256: str
+
+    @property
+    def whole(self) -> str:
+        """One text that tells the file from every other."""
+        return f"{self.header_sha256} {self.body_sha256}"
+
+
+def file_sha256(path: Path) -> str:
+    """Hex SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def weights_hashes(path: Path) -> WeightsHashes:
+    """Reads the whole file; what is no safetensors file gives hashes that match nothing."""
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        header = file.read(8)
+        header += file.read(min(int.from_bytes(header, "little"), size))
+        body = hashlib.file_digest(file, "sha256").hexdigest()
+    return WeightsHashes(size, len(header), hashlib.sha256(header).hexdigest(), body)
 
 
 class PartialArtifact:

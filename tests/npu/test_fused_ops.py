@@ -1,4 +1,4 @@
-"""Each fused form against the plain form of the same operator, and which of them stands where."""
+"""Each fused op against the plain operators of the same operator of ours."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from nextn.compile.targets.ascend.fused_ops.choice import FORMS
-from nextn.compile.targets.ascend.fused_ops.fused_op import Form
+from nextn.compile.targets.ascend.fused_ops import FUSED_OPS
+from nextn.compile.targets.fused_op import FusedOp
 from nextn.graphs.ops.operator import OPERATORS, short_name
 from tests.npu.described_operators import run_on_cpu
 
@@ -232,11 +232,11 @@ RELEASE_WIDTH = 4096
 """The narrowest that the operator package takes."""
 
 
-def cases(form: Form) -> list[Arguments]:
-    draw = Draw(seed=len(form.name))
-    if form.name in ("npu_hc_pre", "npu_hc_post"):
-        return list(CASES[form.operator](draw, RELEASE_WIDTH))  # type: ignore[call-arg]
-    return list(CASES[form.operator](draw))
+def cases(fused: FusedOp) -> list[Arguments]:
+    draw = Draw(seed=len(fused.name))
+    if fused.name in ("npu_hc_pre", "npu_hc_post"):
+        return list(CASES[fused.operator](draw, RELEASE_WIDTH))  # type: ignore[call-arg]
+    return list(CASES[fused.operator](draw))
 
 
 def tensors(found: Any) -> list[Tensor]:
@@ -244,7 +244,7 @@ def tensors(found: Any) -> list[Tensor]:
 
 
 def by_expert(index: Tensor, weight: Tensor) -> Tensor:
-    """Sorted, for neither form promises an order."""
+    """Sorted, for neither promises an order."""
     order = index.argsort(1)
     return torch.stack([index.gather(1, order).double(), weight.gather(1, order).double()])
 
@@ -254,20 +254,20 @@ def seen(number: Tensor, complete: Tensor) -> Tensor:
     return torch.where(number < complete[..., None], number, -1).sort(-1).values
 
 
-def comparable(form: Form, arguments: Arguments, results: list[Tensor]) -> list[Tensor]:
-    """What two forms agree on."""
-    if form.operator.startswith("route_"):
+def comparable(fused: FusedOp, arguments: Arguments, results: list[Tensor]) -> list[Tensor]:
+    """What the fused op and the plain operators agree on."""
+    if fused.operator.startswith("route_"):
         return [by_expert(*results)]
-    if form.operator == "indexer_topk":
+    if fused.operator == "indexer_topk":
         return [seen(results[0], arguments[4])]
-    if form.operator == "compress":
+    if fused.operator == "compress":
         start, count, ratio = arguments[5], arguments[6], arguments[9]
         own, entries = results
         real = torch.arange(own.shape[1]) < count[:, None]
         block = start[:, None] // ratio + torch.arange(entries.shape[1])
         complete = (block + 1) * ratio <= (start + count)[:, None]
         return [own[real], entries[complete]]
-    if form.operator == "window_attention":
+    if fused.operator == "window_attention":
         assert bool(torch.isfinite(results[0]).all()), "also of padding"
         return [results[0][torch.arange(results[0].shape[1]) < arguments[3][:, None]]]
     return results
@@ -277,28 +277,28 @@ def difference(one: Tensor, other: Tensor) -> float:
     return float((one.double() - other.double()).abs().max()) if one.numel() else 0.0
 
 
-def allowed(form: Form, expected: Tensor) -> float:
+def allowed(fused: FusedOp, expected: Tensor) -> float:
     if not expected.is_floating_point():
         return 0.0
-    step = STEP[BF16] if form.name in ROUNDED else STEP[expected.dtype]
+    step = STEP[BF16] if fused.name in ROUNDED else STEP[expected.dtype]
     return step * max(1.0, float(expected.abs().max())) if expected.numel() else 0.0
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.operator}-{form.name}")
-def test_a_form_is_the_plain_form(form: Form) -> None:
+@pytest.mark.parametrize("fused", FUSED_OPS, ids=lambda fused: f"{fused.operator}-{fused.name}")
+def test_a_fused_op_is_the_plain_operators(fused: FusedOp) -> None:
     run_on_cpu()
-    for arguments in cases(form):
-        assert form.why_not(*arguments) is None
+    for arguments in cases(fused):
+        assert fused.fault(*arguments) is None
         with torch.no_grad():
-            found, expected = tensors(form.build(*arguments)), tensors(PLAIN[form.operator](*arguments))
+            found, expected = tensors(fused.build(*arguments)), tensors(PLAIN[fused.operator](*arguments))
         assert [(one.dtype, one.shape) for one in found] == [(one.dtype, one.shape) for one in expected]
-        found, expected = comparable(form, arguments, found), comparable(form, arguments, expected)
+        found, expected = comparable(fused, arguments, found), comparable(fused, arguments, expected)
         for one, other in zip(found, expected, strict=True):
-            assert difference(one, other) <= allowed(form, other), form
+            assert difference(one, other) <= allowed(fused, other), fused
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: f"{form.operator}-{form.name}")
-def test_a_form_of_other_values_is_noticed(form: Form) -> None:
+@pytest.mark.parametrize("fused", FUSED_OPS, ids=lambda fused: f"{fused.operator}-{fused.name}")
+def test_a_fused_op_of_other_values_is_noticed(fused: FusedOp) -> None:
     """The comparison above can fail: floats of every argument a little larger."""
     run_on_cpu()
 
@@ -306,12 +306,12 @@ def test_a_form_of_other_values_is_noticed(form: Form) -> None:
         if not isinstance(one, Tensor) or not one.is_floating_point():
             return one
         # A choice is the same whatever the scale of its scores.
-        return one.roll(1, 0) if form.operator == "indexer_topk" else one * 1.02
+        return one.roll(1, 0) if fused.operator == "indexer_topk" else one * 1.02
 
     noticed = 0
-    for arguments in cases(form):
-        found = comparable(form, arguments, tensors(form.build(*map(other_value, arguments))))
-        expected = comparable(form, arguments, tensors(PLAIN[form.operator](*arguments)))
+    for arguments in cases(fused):
+        found = comparable(fused, arguments, tensors(fused.build(*map(other_value, arguments))))
+        expected = comparable(fused, arguments, tensors(PLAIN[fused.operator](*arguments)))
         for one, other in zip(found, expected, strict=True):
-            noticed += difference(one, other) > allowed(form, other)
-    assert noticed, form
+            noticed += difference(one, other) > allowed(fused, other)
+    assert noticed, fused

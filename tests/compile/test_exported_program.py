@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nextn.compile.build.placeholders import unwritten_model
-from nextn.compile.build.trace import trace
+from nextn.compile.build.trace import trace, unwritten_model
 from nextn.compile.targets.pt2.exported_program import write_exported_program
 from nextn.graphs.eager_session import EagerSession
 from nextn.runtime.contract.graph_spec import GraphSpec

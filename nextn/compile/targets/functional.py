@@ -1,14 +1,13 @@
 """A traced graph as a function: every tensor it binds is an argument, every in-place write a new value.
 
-Lowerings without mutable state (ONNX), or with rules of their own for it (GE), start from this form. Our own
-operators are decomposed, or become what a lowering has for them, and composite ones of aten are decomposed.
+Targets without mutable state, or with rules of their own for it, start from this graph. Our own operators are
+decomposed, or become fused ops of the target, and composite operators of aten are decomposed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch import fx
 from torch.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
 
 from nextn.compile.build.trace import TracedGraph
+from nextn.compile.targets.fused_op import NO_FUNCTIONS, Functions
 from nextn.graphs.ops.operator import OPERATORS
 from nextn.runtime.contract.errors import ExecutionError
 from nextn.runtime.contract.graph_spec import TensorSpec
@@ -23,11 +23,8 @@ from nextn.runtime.contract.graph_spec import TensorSpec
 ROWS_WRITE = torch.ops.aten.index_put.default
 """What `write_rows` becomes: `(buffer, (index [N],), rows [N, D]) -> buffer`."""
 
-Forms = Mapping[torch._ops.OpOverload, Callable[..., Any]]
-"""What each operator of ours is lowered to: a function of its arguments, made of other operators."""
-
 _ASSERTION = torch.ops.aten._assert_tensor_metadata.default
-"""Holds for static shapes by construction, and names a device that a lowering may change."""
+"""Holds for static shapes by construction, and names a device that a target may change."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +46,16 @@ class FunctionalGraph:
         return dict(zip(self.written, values, strict=True))
 
 
-NO_FORMS: Forms = MappingProxyType({})
-
-
-def functionalize(traced: TracedGraph, forms: Forms = NO_FORMS) -> FunctionalGraph:
-    """The functional form of a traced graph; its contract and its values are the same.
+def functionalize(traced: TracedGraph, fused: Functions = NO_FUNCTIONS) -> FunctionalGraph:
+    """A traced graph as a function; its contract and its values are the same.
 
     Args:
-        forms: takes the place of the plain form of operators of ours; called with fake tensors.
+        fused: what operators of ours become that are not decomposed to plain aten; called with fake tensors.
 
     Raises ExecutionError if something other than a row write changes a buffer.
     """
     table: dict[Any, Any] = dict(torch.export.default_decompositions())
-    program = traced.program.run_decompositions({**table, **OPERATORS, **forms})
+    program = traced.program.run_decompositions({**table, **OPERATORS, **fused})
     graph = fx.Graph()
     placeholders = _lift(program.graph_signature, traced.spec.tensors)
     copies: dict[fx.Node, fx.Node] = {}

@@ -1,4 +1,8 @@
-"""`SparseAttnSharedkv`, and `SparseAttnSharedkvMetadata` that divides its work among cores."""
+"""The package's operators of attention.
+
+`SparseAttnSharedkv`, and `SparseAttnSharedkvMetadata` that divides its work among cores; and `Compressor` as
+a function: the package's changes its state in place, which in GE IR is an output too.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nextn.compile.targets.ascend.custom_ops.declared import (
+from nextn.compile.targets.ascend.custom_ops import (
     Declared,
     Options,
     attributes,
@@ -15,6 +19,71 @@ from nextn.compile.targets.ascend.custom_ops.declared import (
     options_schema,
 )
 from nextn.runtime.contract.errors import ExecutionError
+
+_COMPRESSOR_INPUTS = (
+    "x",
+    "wkv",
+    "wgate",
+    "state_cache",
+    "ape",
+    "norm_weight",
+    "rope_sin",
+    "rope_cos",
+    "state_block_table",
+    "cu_seqlens",
+    "seqused",
+    "start_pos",
+)
+"""In the order of GE's definition."""
+
+_COMPRESSOR_FED = tuple(name for name in _COMPRESSOR_INPUTS if name != "cu_seqlens")
+"""Rows of equal number a request, `[B, S, H]`, have no lengths to add up."""
+
+_COMPRESSOR_OPTIONS: Options = {
+    "rope_head_dim": 64,
+    "cmp_ratio": 4,
+    "coff": 1,
+    "norm_eps": 1e-6,
+    "rotary_mode": 1,
+    "cache_mode": 1,
+}
+
+
+def _compressor_shapes(*tensors: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+    given = dict(zip(_COMPRESSOR_FED, tensors, strict=True))
+    batch, rows, _ = given["x"].shape
+    entries = -(-rows // given["ape"].shape[0])
+    width = given["norm_weight"].shape[0]
+    return given["x"].new_empty((batch, entries, width)), torch.empty_like(given["state_cache"])
+
+
+_COMPRESSOR = (
+    Declared(
+        "nextn_npu",
+        "compressor",
+        f"(Tensor {', Tensor '.join(_COMPRESSOR_FED)}, *, {options_schema(_COMPRESSOR_OPTIONS)}) "
+        "-> (Tensor, Tensor)",
+        _compressor_shapes,
+    ),
+)
+
+
+def _register_compressor() -> None:
+    from torchair import register_fx_node_ge_converter
+    from torchair.ge import attr, custom_op
+
+    @register_fx_node_ge_converter(torch.ops.nextn_npu.compressor.default)
+    def compressor(*tensors: Any, meta_outputs: Any = None, **options: Any) -> Any:
+        given = dict(zip(_COMPRESSOR_FED, tensors, strict=True))
+        _, block, channels = given["state_cache"].symsize
+        stride = {"state_cache_stride_dim0": attr.Int(int(block) * int(channels))}
+        return custom_op(
+            "Compressor",
+            inputs={name: given.get(name) for name in _COMPRESSOR_INPUTS},
+            attrs={**attributes(_COMPRESSOR_OPTIONS, options), **stride},
+            outputs=["cmp_kv", "state_cache"],
+        )
+
 
 METADATA_WORDS = 1024
 
@@ -66,6 +135,7 @@ def _metadata_shapes(num_heads_q: int, num_heads_kv: int, head_dim: int, **lengt
 
 
 OPERATORS = (
+    *_COMPRESSOR,
     Declared(
         "custom",
         "npu_sparse_attn_sharedkv",
@@ -83,6 +153,11 @@ OPERATORS = (
 
 
 def register_converters() -> None:
+    _register_compressor()
+    _register_attention()
+
+
+def _register_attention() -> None:
     from torchair import register_fx_node_ge_converter
     from torchair.ge import attr, custom_op
 
