@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nextn.compile.build.pool import WORKER_COMMAND
-from nextn.compile.targets.ascend.requirements import IMPORT_TORCH_NPU
+from nextn.compile.targets.target import CHECK_COMPILER
 from nextn.runtime.contract.errors import ExitCode
 
 NAMES = ("queue", "json", "torch", "nextn", "sitecustomize", "usercustomize")
@@ -34,7 +34,7 @@ def were_run(working_folder: Path) -> list[str]:
 
 def test_a_compile_worker_runs_none(working_folder: Path) -> None:
     """https://github.com/comfyanonymous/ComfyUI/issues/4196: a file named like a module of Python is run."""
-    command = [*WORKER_COMMAND, IMPORT_TORCH_NPU, str(os.getpid())]
+    command = [*WORKER_COMMAND, f"{CHECK_COMPILER}air", str(os.getpid())]
     done = subprocess.run(command, cwd=working_folder, capture_output=True, text=True)
     assert were_run(working_folder) == []
     assert done.returncode in (ExitCode.OK, ExitCode.RUNTIME), done.stderr

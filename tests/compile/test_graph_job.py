@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from nextn.compile.build.worker import GraphJob
-from nextn.compile.targets.aoti.instruction_set import InstructionSet
+from nextn.compile.targets.air.target import AirTarget
+from nextn.compile.targets.target import Tools
 from nextn.graphs.session_shape import SessionShape
 from nextn.weights.config_json import parse_model_config
 from tests.oracles.synthetic import CASES
@@ -25,12 +26,10 @@ def test_a_job_returns_from_its_json_text(tmp_path: Path) -> None:
         name="round",
         batch=4,
         shape=shape,
-        instruction_set=InstructionSet("x86-64-v3", 256, ("avx2", "fma")),
-        output=tmp_path / "round.b4.so",
-        emit="aoti",
+        target=AirTarget("npu", custom_ops=("HcPre",)),
+        tools=Tools("torch_npu 2.13.0", ("avx2", "fma"), {"vector_bits": 256}),
+        output=tmp_path / "round.b4.air",
         weights=tmp_path / "weights.safetensors",
-        opset=None,
-        custom_ops=("HcPre",),
     )
     again = GraphJob.from_json(job.to_json())
     assert again == job
