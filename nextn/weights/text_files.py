@@ -11,7 +11,7 @@ from nextn.runtime.contract.errors import CheckpointError
 from nextn.weights.checkpoint_files import TOKENIZER_FILES
 
 _POINTER = b"version https://git-lfs.github.com/spec/"
-"""What a file begins with that Git LFS has not fetched; its specification is docs/spec.md of git-lfs."""
+"""What a file begins with that Git LFS has not fetched; see the specification of Git LFS."""
 
 
 def check_text_files(folder: Path, vocab_size: int) -> str | None:
