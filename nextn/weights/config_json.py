@@ -10,7 +10,7 @@ from pathlib import Path
 from nextn.graphs.config import RATIOS, InvalidConfig, ModelConfig
 from nextn.runtime.contract.blocks import MAX_EOS
 from nextn.weights.config_rope import read_rotary
-from nextn.weights.json_fields import FieldReader, is_integer, read_json_object
+from nextn.weights.json_fields import FieldReader, read_json_object, whole_number
 
 MODEL_TYPE = "deepseek_v4"
 
@@ -246,7 +246,7 @@ def _bos_token_id(reader: FieldReader, vocab_size: int) -> int | None:
 def _eos_token_ids(reader: FieldReader, vocab_size: int) -> tuple[int, ...]:
     if not reader.has("eos_token_id"):
         return ()
-    if is_integer(reader.raw["eos_token_id"]):
+    if whole_number(reader.raw["eos_token_id"]) is not None:
         return (reader.integer("eos_token_id", minimum=0, maximum=vocab_size - 1),)
     eos = _merged(reader.integers("eos_token_id", minimum=0, maximum=vocab_size - 1))
     if len(eos) > MAX_EOS:

@@ -1,4 +1,4 @@
-"""The rotary parameters of a `config.json` in both spellings: flat (release) and nested (Hugging Face)."""
+"""The rotary parameters of a `config.json`: `rope_scaling` (release), `rope_parameters` (Hugging Face)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ def read_rotary(reader: FieldReader, head_dim: int) -> Rotary:
     scaling = None if scaling_reader is None else _read_scaling(scaling_reader)
     nested = reader.child("rope_parameters")
     if nested is None:
-        dims = _read_dims(reader, head_dim, [reader])
-        return Rotary(
-            dims, _read_theta(reader, "rope_theta"), _read_theta(reader, "compress_rope_theta"), scaling
-        )
-
+        return _release_rotary(reader, head_dim, reader, scaling)
     main, compress = nested.child("main"), nested.child("compress")
+    if main is None and compress is None:
+        # transformers 5 before it nests them: the parameters of the compressed layers.
+        flat = _read_scaling(nested) if nested.has("rope_type") or nested.has("type") else None
+        if scaling_reader is not None and flat != scaling:
+            reader.refuse("rope_scaling", "the values of rope_parameters", reader.raw["rope_scaling"])
+        return _release_rotary(reader, head_dim, reader if reader.has("rope_theta") else nested, flat)
     if main is None or compress is None:
         nested.refuse("main" if main is None else "compress", "an object", "nothing")
     main.constant("rope_type", "default")
@@ -44,6 +46,14 @@ def read_rotary(reader: FieldReader, head_dim: int) -> Rotary:
     return Rotary(dims, theta, compress_theta, nested_scaling)
 
 
+def _release_rotary(
+    reader: FieldReader, head_dim: int, plain: FieldReader, scaling: RopeScaling | None
+) -> Rotary:
+    """The bases where the release has them; that of the uncompressed layers in `plain`."""
+    dims = _read_dims(reader, head_dim, [reader])
+    return Rotary(dims, _read_theta(plain, "rope_theta"), _read_theta(reader, "compress_rope_theta"), scaling)
+
+
 def _read_theta(reader: FieldReader, key: str) -> float:
     """A rotary base."""
     return reader.number(key, SMALLEST_THETA, LARGEST_THETA)
@@ -51,7 +61,9 @@ def _read_theta(reader: FieldReader, key: str) -> float:
 
 def _read_yarn(reader: FieldReader) -> RopeScaling:
     factor = reader.number("factor", 1, 1e6)
-    beta_fast, beta_slow = reader.number("beta_fast", 1e-3, 1e6), reader.number("beta_slow", 1e-3, 1e6)
+    # The ramp that Hugging Face takes where a config has none.
+    beta_fast = reader.number("beta_fast", 1e-3, 1e6) if reader.has("beta_fast") else 32.0
+    beta_slow = reader.number("beta_slow", 1e-3, 1e6) if reader.has("beta_slow") else 1.0
     if beta_fast <= beta_slow:
         reader.refuse("beta_fast", f"more than beta_slow {beta_slow}", beta_fast)
     return RopeScaling(factor, reader.integer("original_max_position_embeddings"), beta_fast, beta_slow)

@@ -8,7 +8,7 @@ import stat
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NoReturn, TypeGuard
+from typing import NoReturn
 
 from nextn.graphs.config import LARGEST_COUNTS, LARGEST_INTEGER, LARGEST_SCHEDULE
 from nextn.runtime.contract.errors import CheckpointError
@@ -60,7 +60,8 @@ def _read_text(path: Path) -> str:
             expected=f"at most {LARGEST_JSON_BYTES} bytes",
             found=f"{status.st_size} bytes",
         )
-    return path.read_text(encoding="utf-8")
+    # Editors of Windows begin a file with a byte order mark.
+    return path.read_text(encoding="utf-8-sig")
 
 
 class FieldReader:
@@ -113,9 +114,10 @@ class FieldReader:
         maximum = min(maximum, LARGEST_COUNTS.get(key, maximum))
         expected = f"an integer in [{minimum}, {maximum}]"
         found = self.value(key, expected)
-        if not is_integer(found) or not minimum <= found <= maximum:
+        number = whole_number(found)
+        if number is None or not minimum <= number <= maximum:
             self.refuse(key, expected, found)
-        return found
+        return number
 
     def positive(self, key: str) -> float:
         return self._number(key, "a finite number above 0", math.ulp(0.0), sys.float_info.max)
@@ -153,9 +155,10 @@ class FieldReader:
         expected = f"integers in [{minimum}, {maximum}]"
         values: list[int] = []
         for found in self.array(key, f"an array of {expected}"):
-            if not is_integer(found) or not minimum <= found <= maximum:
+            number = whole_number(found)
+            if number is None or not minimum <= number <= maximum:
                 self.refuse(key, expected, found)
-            values.append(found)
+            values.append(number)
         return tuple(values)
 
     def constant(self, key: str, required: bool | int | float | str) -> None:
@@ -179,9 +182,11 @@ class FieldReader:
         return nested
 
 
-def is_integer(value: object) -> TypeGuard[int]:
-    """True for a JSON integer; `true` and `4096.0` are not integers."""
-    return isinstance(value, int) and not isinstance(value, bool)
+def whole_number(value: object) -> int | None:
+    """A JSON integer, or a float without a fraction, which some converters write; None for all else."""
+    if isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_INTEGER:
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _shown(value: object) -> str:

@@ -12,7 +12,6 @@ READER = RequestReader(
 )
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.parametrize("field", [*DEFAULTS, "id"])
 def test_null_is_the_default(field: str) -> None:
     """OpenAI's clients write `"stop": null, "seed": null, "temperature": null`."""
@@ -25,6 +24,5 @@ def test_a_prompt_of_null_is_none() -> None:
         READER.read({"prompt": None}, default_id=9)
 
 
-@pytest.mark.xfail(strict=True)
 def test_a_null_prompt_beside_another_is_no_prompt() -> None:
     assert READER.read({"prompt": None, "token_ids": [1]}, default_id=9).prompt == (1,)

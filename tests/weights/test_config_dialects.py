@@ -20,7 +20,6 @@ def parsed(config: dict[str, Any]) -> ModelConfig:
     return parse_model_config(config, "config.json")[0]
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json"])
 def test_a_byte_order_mark_is_no_content(tmp_path: Path, name: str) -> None:
     """Editors of Windows write one."""
@@ -31,7 +30,6 @@ def test_a_byte_order_mark_is_no_content(tmp_path: Path, name: str) -> None:
     assert read_model_config(tmp_path) == plain
 
 
-@pytest.mark.xfail(strict=True)
 def test_whole_numbers_may_be_written_as_floats() -> None:
     """Converters that pass numbers through another language write 65536.0."""
 
@@ -51,7 +49,6 @@ def test_other_floats_are_no_whole_numbers(value: float) -> None:
         parsed(tiny_config() | {"hidden_size": value})
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.parametrize(
     "scaling", [YARN, {"beta_fast": 16, **YARN}, {"beta_slow": 2, **YARN}, {"rope_type": "default"}]
 )
@@ -75,7 +72,6 @@ def test_flat_rope_parameters_of_transformers_5(scaling: dict[str, Any]) -> None
     assert found.rope_scaling.beta_slow == compress.get("beta_slow", 1)
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.parametrize("key", ["beta_fast", "beta_slow"])
 def test_yarn_without_its_ramp(key: str) -> None:
     config = tiny_config()

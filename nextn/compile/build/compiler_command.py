@@ -31,11 +31,11 @@ class CompilerCommand:
 
     @property
     def is_program(self) -> bool:
-        """Whether Inductor, which takes CXX for the name of a program, can take this one."""
+        """Whether torch's lowering, which takes CXX for the name of a program, can take this one."""
         return len(self.words) == 1 and is_safe(self.words[0])
 
     def write_program(self, folder: Path) -> Path:
-        """A program in `folder` that calls the command. Inductor tells gcc and clang apart by its name."""
+        """A program in `folder` that calls the command; its name tells whether it is gcc or clang."""
         program, *more = self.words
         command = shlex.join([os.path.abspath(shutil.which(program) or program), *more])
         file = folder / self._family()

@@ -1,6 +1,6 @@
 """Paths for the command lines of other programs, which a user's own paths need not be fit for.
 
-Inductor writes the compiler's command line as text and splits it at the spaces again, so that a space, a
+Torch writes the compiler's command line as text and splits it at the spaces again, so that a space, a
 quote or a line break in a path makes several arguments of it. Workers get links with plain names instead.
 """
 
@@ -27,7 +27,7 @@ _ATTEMPTS = 3
 
 
 def is_safe(path: str | Path) -> bool:
-    """Whether a shell, Inductor and a compiler all read it as one word: an absolute path, or a bare name."""
+    """Whether a shell, torch and a compiler all read it as one word: an absolute path, or a bare name."""
     text = str(path)
     return _SAFE.fullmatch(text) is not None and (text.startswith("/") or text[0] != "-" and "/" not in text)
 
@@ -68,7 +68,7 @@ def private_folder(candidates: Iterable[Path], *, runs_programs: bool) -> Iterat
 
 
 def _private_folder(place: Path, runs_programs: bool) -> tuple[Path, int] | None:
-    # Inductor takes a compiler for clang if the word is anywhere in its path.
+    # Torch takes a compiler for clang if the word is anywhere in its path.
     if not place.is_absolute() or not is_safe(place) or "clang" in str(place):
         return None
     try:

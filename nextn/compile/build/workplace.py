@@ -1,4 +1,4 @@
-"""What workers are given: the artifact by a path, and the compiler by a name, that Inductor can use."""
+"""What workers are given: the artifact by a path, and the compiler by a name, fit for command lines."""
 
 from __future__ import annotations
 

@@ -110,7 +110,11 @@ class RequestReader:
         self._defaults = checked_settings({**DEFAULTS, **(defaults or {})})
 
     def read(self, fields: Mapping[str, Any], default_id: RequestId) -> Request:
-        """A request from its fields, those of the JSON form. Raises RequestError naming the bad field."""
+        """A request from its fields, those of the JSON form. Raises RequestError naming the bad field.
+
+        A field that is None is one that was not given: clients write null for what they leave open.
+        """
+        fields = {name: value for name, value in fields.items() if value is not None}
         for name in fields:
             if name not in DEFAULTS and name not in PROMPT_FIELDS and name != "id":
                 known = ", ".join(("id", *PROMPT_FIELDS, *DEFAULTS))

@@ -26,6 +26,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     # What an artifact may hold is a list of the contract: something has to run it.
     monkeypatch.setattr(manifest, "Emit", Literal["aoti", "text"])
     monkeypatch.setitem(manifest_checks.EMITS, "cpu", ("aoti", "text"))
+    monkeypatch.setattr(manifest_checks, "REQUIREMENTS", ("a reader",))
 
 
 def compiled(checkpoint: Path, output: Path, *options: str) -> int:

@@ -41,8 +41,7 @@ class TextTarget(Target):
     def from_arguments(cls, device: Device, arguments: argparse.Namespace) -> Self:
         return cls(device, margin=arguments.text_margin)
 
-    @property
-    def requires(self) -> tuple[str, ...]:
+    def requires(self, ops: Mapping[str, str]) -> tuple[str, ...]:
         return ("a reader",)
 
     def fused_ops(self) -> Sequence[FusedOp]:
