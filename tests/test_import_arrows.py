@@ -27,7 +27,7 @@ ALLOWED = {
     TOOL: (TOOL, CONTRACT),
     "nextn.runtime": ("nextn.runtime",),
     "nextn.graphs": ("nextn.graphs", CONTRACT),
-    "nextn.weights": ("nextn.weights", "nextn.graphs.config", CONTRACT),
+    "nextn.weights": ("nextn.weights", "nextn.graphs.config", "nextn.graphs.ops.rope", CONTRACT),
     "nextn.compile": ("nextn.compile", "nextn.graphs", "nextn.weights", CONTRACT, TOOL),
 }
 """Prefixes of the modules of ours that a package may import."""

@@ -23,6 +23,7 @@ from nextn.weights.layout import Layout, LayoutPart, detect_layout
 from nextn.weights.original_names import is_draft_name
 from nextn.weights.packed import PackedWeight, iterate_packed_weights, nextn_weights
 from nextn.weights.quantisation_metadata import DESCRIPTION_FILE, QuantisationMetadata
+from nextn.weights.rope_tables import is_rope_table, rope_table_warnings
 from nextn.weights.shards import Shards, read_shards
 from nextn.weights.stored_tensors import StoredTensor, by_original_name, copies_of_shared
 
@@ -105,6 +106,7 @@ class Checkpoint:
             )
         for origin in dict.fromkeys((source, draft_source)):
             warnings += origin.shards.warnings
+            warnings += rope_table_warnings(origin.shards.tensors, config)
         return cls(
             folder=source.folder,
             draft_folder=None if draft_source is source else draft_source.folder,
@@ -174,7 +176,11 @@ class _Source:
 
     def tensors(self, config: ModelConfig, draft: bool) -> dict[str, StoredTensor]:
         """Those of the draft, or all others, by original name."""
-        found = {name: item for name, item in self.shards.tensors.items() if is_draft_name(name) == draft}
+        found = {
+            name: item
+            for name, item in self.shards.tensors.items()
+            if is_draft_name(name) == draft and not is_rope_table(name)
+        }
         return by_original_name(found, config.n_routed_experts)
 
     def copies_of_shared(self) -> SharedCopies:

@@ -33,7 +33,6 @@ def test_the_oracle_has_two_tables() -> None:
     assert not torch.allclose(PLAIN, COMPRESSED)
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.parametrize(
     ("name", "table"),
     [
@@ -56,7 +55,6 @@ def test_tables_of_the_config_are_ignored(tmp_path: Path, name: str, table: Tens
     assert checkpoint.warnings == ()
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.parametrize(
     ("name", "table"),
     [
