@@ -13,10 +13,10 @@ import pytest
 import nextn.runtime
 from nextn.runtime.bindings import abi
 from nextn.runtime.bindings.library import (
+    LIBRARY_FILE,
     LIBRARY_VARIABLE,
     find_library,
     find_torch_library,
-    library_name,
     load_library,
     status_error,
 )
@@ -36,8 +36,8 @@ def test_the_packaged_library_is_found(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(ExecutionError, match="not installed"):
         find_library()
     (tmp_path / "lib").mkdir()
-    (tmp_path / "lib" / library_name()).touch()
-    assert find_library() == tmp_path / "lib" / library_name()
+    (tmp_path / "lib" / LIBRARY_FILE).touch()
+    assert find_library() == tmp_path / "lib" / LIBRARY_FILE
 
 
 def test_the_debug_override_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -17,9 +16,7 @@ from nextn.runtime.contract.version import VERSION
 LIBRARY_VARIABLE = "NEXTN_LIBRARY"
 """Debug override: path of the libnextn to load instead of the packaged one."""
 
-
-def library_name() -> str:
-    return {"darwin": "libnextn.dylib", "win32": "nextn.dll"}.get(sys.platform, "libnextn.so")
+LIBRARY_FILE = "libnextn.so"
 
 
 def find_library() -> Path:
@@ -29,10 +26,10 @@ def find_library() -> Path:
         return Path(override)
     # An editable install keeps sources and built files in different folders of one package path.
     for folder in nextn.runtime.__path__:
-        candidate = Path(folder) / "lib" / library_name()
+        candidate = Path(folder) / "lib" / LIBRARY_FILE
         if candidate.is_file():
             return candidate
-    raise ExecutionError("libnextn is not installed; reinstall the nextn package", file=library_name())
+    raise ExecutionError("libnextn is not installed; reinstall the nextn package", file=LIBRARY_FILE)
 
 
 def find_torch_library() -> Path | None:
@@ -40,8 +37,7 @@ def find_torch_library() -> Path | None:
     specification = importlib.util.find_spec("torch")
     if specification is None or specification.origin is None:
         return None
-    suffix = {"darwin": "libtorch_cpu.dylib", "win32": "torch_cpu.dll"}.get(sys.platform, "libtorch_cpu.so")
-    library = Path(specification.origin).parent / "lib" / suffix
+    library = Path(specification.origin).parent / "lib" / "libtorch_cpu.so"
     return library if library.is_file() else None
 
 
